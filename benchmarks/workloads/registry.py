@@ -1,0 +1,12 @@
+"""Every workload by name. A new family is a module with a tuple WORKLOADS, listed here."""
+
+from __future__ import annotations
+
+from benchmarks.workloads import connections, publish, request
+from benchmarks.workloads.stage import Workload
+
+WORKLOADS: dict[str, Workload] = {
+    workload.name: workload
+    for family in (publish.WORKLOADS, request.WORKLOADS, connections.WORKLOADS)
+    for workload in family
+}

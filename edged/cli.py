@@ -1,0 +1,196 @@
+"""The command `edged`: nats-server's command line, and a few words of our own in front of it.
+
+Rules: main() returns the exit code and prints one line to stderr for whatever went wrong, saying what to do.
+`edged` and `edged run` start the daemon; what else the first word may be stands in COMMANDS. Secrets of the
+configuration are never printed.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edged.config.check import check_options
+from edged.config.describe import describe
+from edged.config.document import ConfigError
+from edged.config.flags import FLAG_GROUPS, Flag, FlagError, ParsedFlags, apply_flags, parse_flags
+from edged.config.load import LoadedConfig, load_file
+from edged.config.options import Options
+from edged.config.tls import CIPHER_SUITES, CURVES, INSECURE_CIPHER_SUITES
+from edged.signals import SignalError, send_signal
+from edged.version import EDGED_VERSION, NATS_VERSION
+
+EXIT_OK = 0
+EXIT_WRONG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A first word: how its arguments look in the help, what it does, and the function that does it."""
+
+    arguments: str
+    help: str
+    run: Callable[[Sequence[str]], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; argv is what follows the program name."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = COMMANDS.get(arguments[0]) if arguments else None
+    try:
+        return command.run(arguments[1:]) if command is not None else run(arguments)
+    except (ConfigError, FlagError, SignalError) as error:
+        return _fail(str(error))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Start the daemon, or do what a flag asks for instead."""
+    flags = parse_flags(arguments)
+    if flags.words:
+        return _fail(f"unknown command {flags.words[0]!r}: see edged --help")
+    action = next((action for name, action in _ACTIONS.items() if flags.value(name)), None)
+    if action is not None:
+        return action(flags)
+    config = flags.value("c")
+    loaded = None
+    if config:
+        loaded = load_file(config, os.environ)
+        _print_warnings(loaded)
+
+    def reapply(options: Options) -> Options:
+        """The flags on top of options; at a reload these come fresh from the file."""
+        changed = apply_flags(replace(options, executable_name=program_name()), flags)
+        check_options(changed)
+        return changed
+
+    options = reapply(loaded.options if loaded is not None else Options())
+    # Importing the daemon takes the longest part of the start; a wrong command line should not wait for it.
+    from edged import daemon
+
+    return daemon.run(options, Path(config) if config else None, reapply)
+
+
+def program_name() -> str:
+    """What the ports file and --signal know this program by."""
+    name = Path(sys.argv[0]).name
+    return "edged" if name in ("", "-c", "-m", "__main__.py") else name
+
+
+def _fail(message: str) -> int:
+    print(f"edged: {message}", file=sys.stderr)
+    return EXIT_WRONG
+
+
+def _print_warnings(loaded: LoadedConfig) -> None:
+    for warning in loaded.warnings:
+        print(f"edged: warning: {warning}", file=sys.stderr)
+
+
+def _test_config(flags: ParsedFlags) -> int:
+    path = flags.value("c")
+    if not path:
+        return _fail("-t checks a configuration file: name it by -c <file>")
+    loaded = _check_file(path)
+    _print_warnings(loaded)
+    print(f"edged: configuration file {path} is valid ({loaded.digest})", file=sys.stderr)
+    return EXIT_OK
+
+
+def _check_config(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        return _fail("expected one file: edged check-config <file>")
+    loaded = _check_file(arguments[0])
+    print(f"{arguments[0]} is valid")
+    for line in describe(loaded.options):
+        print(f"  {line}")
+    for warning in loaded.warnings:
+        print(f"warning: {warning}")
+    return EXIT_OK
+
+
+def _check_file(path: str) -> LoadedConfig:
+    """The file, and also whether its certificates can be used."""
+    loaded = load_file(path, os.environ)
+    options = loaded.options
+    blocks = (options, options.websocket, options.leafnodes, options.cluster)
+    served = [block.tls for block in blocks if block is not None and block.tls is not None]
+    if served:
+        from edged.server.tls_context import TlsConfigError, server_context
+
+        try:
+            for tls in served:
+                server_context(tls)
+        except TlsConfigError as error:
+            raise ConfigError(str(error)) from None
+    return loaded
+
+
+def _signal(flags: ParsedFlags) -> int:
+    send_signal(flags.value("sl"), program_name())
+    return EXIT_OK
+
+
+def _version(_flags: ParsedFlags) -> int:
+    # Tools look for nats-server's line, so it comes first and says nothing else.
+    print(f"nats-server: v{NATS_VERSION}")
+    print(f"edged: v{EDGED_VERSION}")
+    return EXIT_OK
+
+
+def _help(_flags: ParsedFlags) -> int:
+    print("edged: durable messaging for the edge, compatible with NATS\n")
+    print("Usage: edged [run] [flags]\n       edged <command> [arguments]\n")
+    print("Commands:")
+    for name, command in COMMANDS.items():
+        print(f"  {f'{name} {command.arguments}'.strip():<34}{command.help}")
+    for title, flags in FLAG_GROUPS:
+        print(f"\n{title}:")
+        for flag in flags:
+            print(f"  {_shown(flag):<34}{flag.help}")
+    print(
+        "\nFlags take one dash or two, and override the configuration file. A boolean is turned off by =false."
+    )
+    print("Every key of the file is explained in edged.conf.example.")
+    return EXIT_OK
+
+
+def _shown(flag: Flag) -> str:
+    names = ", ".join(f"-{name}" if len(name) <= 3 and name != "net" else f"--{name}" for name in flag.names)
+    return f"{names} {flag.placeholder}".rstrip()
+
+
+def _help_tls(_flags: ParsedFlags) -> int:
+    print(
+        "TLS is configured by a tls block, for clients at the top level and in websocket, leafnodes, cluster:\n"
+    )
+    print('  tls {\n    cert_file: "server.pem"\n    key_file: "server-key.pem"')
+    print(
+        '    ca_file: "clients-ca.pem"   # with verify: who may sign client certificates\n    verify: true\n  }'
+    )
+    for title, names in (
+        ("cipher_suites", CIPHER_SUITES),
+        ("cipher_suites that need allow_insecure_cipher_suites", INSECURE_CIPHER_SUITES),
+        ("curve_preferences", CURVES),
+    ):
+        print(f"\n{title}:")
+        for name in sorted(names):
+            print(f"  {name}")
+    return EXIT_OK
+
+
+# What these flags ask for happens instead of starting; the first in this order wins.
+_ACTIONS: dict[str, Callable[[ParsedFlags], int]] = {
+    "v": _version,
+    "h": _help,
+    "help_tls": _help_tls,
+    "sl": _signal,
+    "t": _test_config,
+}
+
+COMMANDS: dict[str, Command] = {
+    "run": Command("[flags]", "start the daemon, as without a command", run),
+    "check-config": Command("<file>", "check a configuration file and say what it does", _check_config),
+    "help": Command("", "show this help", lambda _arguments: _help(ParsedFlags())),
+    "version": Command("", "show the version", lambda _arguments: _version(ParsedFlags())),
+}

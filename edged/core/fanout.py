@@ -1,0 +1,326 @@
+"""From publishes to bytes for subscribers: the loop that runs once per message and subscriber.
+
+A connection that may receive has an `Outbox`. A `Subscription` belongs to an outbox, or to a handler inside
+the server. A `Route` says who gets the messages of one subject; the broker computes it once and caches it.
+`Fanout.publish()` walks a batch of publishes along their routes.
+
+Rules:
+* Nothing here writes to a socket. Outboxes that gained bytes are listed in `Fanout.dirty`, to be flushed.
+* Every permission was checked when the route was computed; a route lists only who may get the message.
+* An outbox over its limit takes nothing more and says so in `overflowed`; its owner closes the connection.
+* A subscription that has had all it asked for is closed here at once, then reported to its owner.
+
+This is the reference; `_native.pyx` is its twin and runs under the same tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from edged.core.wire import Publish, Publishes
+
+# The most that a message adds around subject, sid, reply and payload: a verb, blanks, numbers, line ends.
+LINE_BYTES = 36
+_MASK = (1 << 64) - 1
+# Reply subjects that only servers make: service imports, consumer acknowledgements, gateways.
+RESERVED_REPLIES = (b"_R_.", b"$JS.ACK.", b"_GR_.")
+
+
+class Owner(Protocol):
+    """What a connection must answer to while its messages are routed."""
+
+    def no_responders(self, subject: bytes, reply: bytes) -> None:
+        """A request of this connection reached nobody."""
+
+    def subscription_exhausted(self, subscription: Subscription) -> None:
+        """A subscription of this connection got its last message and is closed."""
+
+    def reserved_reply(self, reply: bytes) -> bool:
+        """A publish of this connection names a reply subject of the server's own. True lets it pass."""
+
+    def reply_delivered(self, reply: bytes) -> None:
+        """A message with a reply subject was delivered to this connection, which may answer it once."""
+
+
+class Outbox:
+    """Bytes that wait to be written to one connection, and what the fan-out must know about it."""
+
+    __slots__ = (
+        "_data",
+        "echo",
+        "headers",
+        "in_bytes",
+        "in_messages",
+        "limit_bytes",
+        "listed",
+        "out_bytes",
+        "out_messages",
+        "overflowed",
+        "owner",
+        "tracks_replies",
+        "wants_no_responders",
+    )
+
+    def __init__(self, owner: Owner, limit_bytes: int) -> None:
+        self.owner = owner
+        self.limit_bytes = limit_bytes
+        self.echo = True
+        self.headers = False
+        self.wants_no_responders = False
+        self.tracks_replies = False
+        self.overflowed = False
+        self.listed = False
+        self.in_messages = self.in_bytes = self.out_messages = self.out_bytes = 0
+        self._data = bytearray()
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much waits to be written."""
+        return len(self._data)
+
+    def append(self, data: bytes) -> None:
+        """Queue protocol bytes that are not a message. They count towards the limit like all others."""
+        if len(self._data) + len(data) > self.limit_bytes:
+            self.overflowed = True
+        else:
+            self._data += data
+
+    def peek(self) -> memoryview | bytes:
+        """All that waits, to be given to the socket before anything else is appended."""
+        return bytes(self._data)
+
+    def consume(self, count: int) -> None:
+        """Forget the first `count` bytes: the socket has them."""
+        del self._data[:count]
+
+    def discard(self) -> None:
+        """Forget everything: the connection is gone."""
+        self._data.clear()
+
+
+class Subscription:
+    """One SUB of a connection (`outbox` set), or a consumer inside the server (`handler` set)."""
+
+    __slots__ = (
+        "closed",
+        "delivered",
+        "deliveries_max",
+        "handler",
+        "inbox",
+        "outbox",
+        "queue",
+        "sid",
+        "subject",
+    )
+
+    def __init__(
+        self,
+        subject: bytes,
+        queue: bytes | None,
+        sid: bytes,
+        outbox: Outbox | None,
+        handler: Handler | None = None,
+    ) -> None:
+        assert (outbox is None) != (handler is None), "a subscription has an outbox or a handler"
+        self.subject = subject
+        self.queue = queue
+        self.sid = sid
+        self.outbox = outbox
+        self.handler = handler
+        self.inbox: list[Publish] = []
+        self.delivered = 0
+        self.deliveries_max = 0
+        self.closed = False
+
+
+# A handler gets all messages of one batch for its subscription, and the outbox of who published them.
+Handler = Callable[[Subscription, list[Publish], Outbox | None], None]
+# What a route does instead of plain delivery: (publisher, subject, reply, header bytes, message) -> somebody
+# got it.
+Special = Callable[[Outbox | None, bytes, bytes | None, int, bytes], bool]
+# A recipient and the subject it is to see, None when that is the published one.
+Recipient = tuple[Subscription, bytes | None]
+
+
+class Route:
+    """Who gets the messages of a subject. Immutable: a change of interest makes new routes."""
+
+    __slots__ = ("plain", "queues", "special")
+
+    def __init__(
+        self,
+        plain: Iterable[Recipient] = (),
+        queues: Iterable[Iterable[Recipient]] = (),
+        special: Special | None = None,
+    ) -> None:
+        self.plain = tuple(plain)
+        self.queues = tuple(tuple(members) for members in queues)
+        self.special = special
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody listens."""
+        return not self.plain and not self.queues and self.special is None
+
+
+class Fanout:
+    """Walks publishes along their routes. One per server; `seed` decides which queue member comes first."""
+
+    __slots__ = ("_seed", "_touched", "dirty")
+
+    def __init__(self, seed: int) -> None:
+        self._seed = (seed & _MASK) or 1
+        self._touched: list[tuple[Subscription, Outbox | None]] = []
+        # Outboxes that gained bytes since the list was last emptied by whoever flushes.
+        self.dirty: list[Outbox] = []
+
+    def publish(
+        self,
+        batch: Publishes | Iterable[Publish],
+        routes: dict[bytes, Route],
+        resolve: Callable[[bytes], Route],
+        origin: Outbox | None,
+    ) -> None:
+        """Deliver a batch. `resolve` fills `routes`, the cache for the publisher's account and rights."""
+        for subject, reply, header_bytes, message in batch:
+            if origin is not None:
+                origin.in_messages += 1
+                origin.in_bytes += len(message)
+                reserved = reply if reply is not None and reply.startswith(RESERVED_REPLIES) else None
+                if reserved is not None and not origin.owner.reserved_reply(reserved):
+                    continue
+            route = routes.get(subject) or resolve(subject)
+            if route.special is not None:
+                route.special(origin, subject, reply, header_bytes, message)
+            else:
+                self.deliver(route, origin, subject, reply, header_bytes, message)
+        self._call_handlers()
+
+    def deliver_one(
+        self,
+        route: Route,
+        origin: Outbox | None,
+        subject: bytes,
+        reply: bytes | None,
+        header_bytes: int,
+        message: bytes,
+    ) -> bool:
+        """Deliver one message along a plain route outside of a batch. True when somebody got it."""
+        delivered = self.deliver(route, origin, subject, reply, header_bytes, message, unanswered=False)
+        self._call_handlers()
+        return delivered
+
+    def deliver(
+        self,
+        route: Route,
+        origin: Outbox | None,
+        subject: bytes,
+        reply: bytes | None,
+        header_bytes: int,
+        message: bytes,
+        unanswered: bool = True,
+    ) -> bool:
+        """Hand one message to everyone on the route; handlers are called when the batch is through."""
+        delivered = False
+        for subscription, seen_subject in route.plain:
+            if self._offer(subscription, origin, seen_subject or subject, reply, header_bytes, message):
+                delivered = True
+        for members in route.queues:
+            count = len(members)
+            start = self._draw() % count if count > 1 else 0
+            for step in range(count):
+                subscription, seen_subject = members[(start + step) % count]
+                if self._offer(subscription, origin, seen_subject or subject, reply, header_bytes, message):
+                    delivered = True
+                    break
+        if (
+            not delivered
+            and unanswered
+            and reply is not None
+            and origin is not None
+            and origin.wants_no_responders
+        ):
+            origin.owner.no_responders(subject, reply)
+        return delivered
+
+    def _offer(
+        self,
+        subscription: Subscription,
+        origin: Outbox | None,
+        subject: bytes,
+        reply: bytes | None,
+        header_bytes: int,
+        message: bytes,
+    ) -> bool:
+        """Give a message to one subscription; False when it cannot take it."""
+        if subscription.closed:
+            return False
+        outbox = subscription.outbox
+        if outbox is None:
+            subscription.delivered += 1
+            if not subscription.inbox:
+                self._touched.append((subscription, origin))
+            subscription.inbox.append((subject, reply, header_bytes, message))
+            return True
+        if outbox is origin and not outbox.echo:
+            return False
+        self.encode(outbox, subscription.sid, subject, reply, header_bytes, message)
+        subscription.delivered += 1
+        if outbox.tracks_replies and reply is not None:
+            outbox.owner.reply_delivered(reply)
+        if subscription.delivered == subscription.deliveries_max:
+            subscription.closed = True
+            outbox.owner.subscription_exhausted(subscription)
+        return True
+
+    def encode(
+        self,
+        outbox: Outbox,
+        sid: bytes,
+        subject: bytes,
+        reply: bytes | None,
+        header_bytes: int,
+        message: bytes,
+    ) -> None:
+        """Append MSG or HMSG to an outbox, and list it as dirty."""
+        reply_part = b"%s " % reply if reply is not None else b""
+        if header_bytes > 0 and not outbox.headers:
+            message = message[header_bytes:]
+            header_bytes = 0
+        if header_bytes > 0:
+            line = b"HMSG %s %s %s%d %d\r\n" % (subject, sid, reply_part, header_bytes, len(message))
+        else:
+            line = b"MSG %s %s %s%d\r\n" % (subject, sid, reply_part, len(message))
+        data = outbox._data
+        if (
+            len(data) + len(subject) + len(sid) + len(reply or b"") + LINE_BYTES + len(message)
+            > outbox.limit_bytes
+        ):
+            outbox.overflowed = True
+        else:
+            data += line
+            data += message
+            data += b"\r\n"
+            outbox.out_messages += 1
+            outbox.out_bytes += len(message)
+        if not outbox.listed:
+            outbox.listed = True
+            self.dirty.append(outbox)
+
+    def _call_handlers(self) -> None:
+        while self._touched:
+            touched, self._touched = self._touched, []
+            for subscription, origin in touched:
+                messages, subscription.inbox = subscription.inbox, []
+                assert subscription.handler is not None
+                subscription.handler(subscription, messages, origin)
+
+    def _draw(self) -> int:
+        """The next number of a xorshift generator: fair enough for queues, and the same in both twins."""
+        seed = self._seed
+        seed ^= (seed << 13) & _MASK
+        seed ^= seed >> 7
+        seed ^= (seed << 17) & _MASK
+        self._seed = seed
+        return seed

@@ -1,0 +1,53 @@
+"""Header blocks: `NATS/1.0[ status[ text]]`, then `Key: Value` lines, then an empty line.
+
+Rules: keys are matched exactly, as the bytes they are; the first of equal keys counts; blanks in front of a
+value are not part of it. A block that a client sent is passed on verbatim, whatever it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+VERSION = b"NATS/1.0"
+_LINE = b"\r\n"
+
+
+def encode(fields: Iterable[tuple[bytes, bytes]], status: bytes = b"") -> bytes:
+    """A header block; `status` is the inline status such as b"503" or b"408 Request Timeout"."""
+    first = VERSION + b" " + status if status else VERSION
+    lines = [first, *(key + b": " + value for key, value in fields)]
+    return _LINE.join(lines) + _LINE + _LINE
+
+
+def value(block: bytes, key: bytes) -> bytes | None:
+    """The first value of a key, or None."""
+    found = _find(block, key)
+    if found is None:
+        return None
+    start, stop = found
+    return block[start + len(key) + 1 : stop].lstrip(b" ")
+
+
+def without(block: bytes, key: bytes) -> bytes:
+    """The block with every line of a key taken out."""
+    while (found := _find(block, key)) is not None:
+        start, stop = found
+        block = block[:start] + block[stop + 2 :]
+    return block
+
+
+def adding(block: bytes, key: bytes, text: bytes) -> bytes:
+    """The block with one more line at its end; an empty block becomes a new one."""
+    if not block:
+        return encode([(key, text)])
+    return block[:-2] + key + b": " + text + _LINE + _LINE
+
+
+def _find(block: bytes, key: bytes) -> tuple[int, int] | None:
+    """Where the first line of a key starts and ends (without its line end)."""
+    wanted = _LINE + key + b":"
+    start = block.find(wanted)
+    if start < 0:
+        return None
+    stop = block.find(_LINE, start + len(wanted))
+    return (start + 2, stop) if stop >= 0 else None

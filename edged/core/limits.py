@@ -1,0 +1,25 @@
+"""Bounds on queues, caches and buffers that no configuration key sets, and what happens when one is hit."""
+
+from typing import Final
+
+# Routes cached per account and set of rights. When full the cache is emptied and fills again with what is
+# in use; a route costs a lookup in the subscription list to compute.
+ROUTES_CACHED_MAX: Final = 16_384
+
+# A connection that has this much waiting to be written makes its publishers wait, up to STALL_S per batch,
+# so that a fast publisher does not fill memory on behalf of a subscriber that is only a little slower.
+STALL_BYTES: Final = 2 * 1024 * 1024
+STALL_S: Final = 0.010
+
+# Open requests to services of other accounts, per exporting account. When full the oldest is forgotten and
+# its requester sees a timeout.
+SERVICE_REQUESTS_MAX: Final = 65_536
+
+# How deep one message may pass from account to account through service imports. Deeper is a cycle: dropped.
+SERVICE_IMPORT_DEPTH_MAX: Final = 8
+
+# CONNECT documents are parsed before anybody is authenticated, so their nesting is bounded.
+CONNECT_NESTING_MAX: Final = 8
+
+# Internal messages (events, statistics) beyond this many in one turn are dropped: they are advice.
+INTERNAL_EVENTS_MAX: Final = 1024

@@ -1,0 +1,186 @@
+"""The daemon: builds everything, listens, obeys signals, stops cleanly. The only file that knows all parts.
+
+`run()` is what the command line calls; `serve()` is what the hub calls with its own ports.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+
+import trio
+
+from edged.config.options import Options
+from edged.ports import LocalRouter, Router
+from edged.server.lame_duck import leave_slowly
+from edged.server.listener import Listener, ListenError, bind
+from edged.server.log import Log
+from edged.server.monitoring import Monitor
+from edged.server.reload import Reloader, ReloadRefused
+from edged.server.server import Server
+from edged.server.system import SystemServices
+from edged.server.tls_context import TlsConfigError
+from edged.systemd import notify
+from edged.version import EDGED_VERSION, NATS_VERSION
+
+LoadOptions = Callable[[], Options]
+
+# How long connected clients may take to read what was already sent to them when the daemon is told to stop.
+DRAIN_S = 1.0
+
+
+def run(options: Options, config_path: Path | None, flags_reapply: Callable[[Options], Options]) -> int:
+    """Run an edge daemon until it is told to stop; returns the exit code."""
+
+    def load_again() -> Options:
+        from edged.config.load import load_file
+
+        if config_path is None:
+            return options
+        return flags_reapply(load_file(config_path, os.environ).options)
+
+    log = Log(options.logging)
+    try:
+        trio.run(serve, options, log, LocalRouter(), load_again, strict_exception_groups=True)
+    except* (ListenError, TlsConfigError, OSError) as group:
+        for error in _leaves(group):
+            log.fatal(str(error))
+        return 1
+    return 0
+
+
+async def serve(options: Options, log: Log, router: Router, load_again: LoadOptions) -> None:
+    """Serve until a signal ends it."""
+    async with trio.open_nursery() as nursery:
+        server = Server(options, log, router, nursery)
+        log.info(
+            "starting edged", version=EDGED_VERSION, nats_version=NATS_VERSION, id=server.id, name=server.name
+        )
+        monitor = Monitor(server)
+        system = SystemServices(server, monitor)
+        listeners = _listen(server)
+        for listener in listeners:
+            nursery.start_soon(listener.run)
+        await monitor.start(nursery)
+        nursery.start_soon(server.deadlines.run)
+        nursery.start_soon(system.run)
+        reloader = Reloader(server, monitor, listeners, load_again)
+        with _pid_file(options), _ports_file(options, listeners, monitor):
+            for listener in listeners:
+                name = "websocket clients" if listener.is_websocket else "client connections"
+                log.info(f"Listening for {name} on {_address(listener.host, listener.port)}")
+            log.info("Server is ready")
+            notify.ready()
+            await _obey_signals(server, listeners, reloader, system)
+            notify.stopping()
+            await _stop(server, listeners, system)
+        nursery.cancel_scope.cancel()
+
+
+async def _obey_signals(
+    server: Server, listeners: list[Listener], reloader: Reloader, system: SystemServices
+) -> None:
+    """Return when the daemon should stop."""
+    wanted = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGTERM)
+    async with trio.open_nursery() as nursery:
+
+        async def lame_duck() -> None:
+            for listener in listeners:
+                listener.close()
+            system.announce_lame_duck()
+            await leave_slowly(server)
+            nursery.cancel_scope.cancel()
+
+        async def lame_duck_when_asked() -> None:
+            await server.lame_duck_asked.wait()
+            await lame_duck()
+
+        nursery.start_soon(lame_duck_when_asked)
+        with trio.open_signal_receiver(*wanted) as signals:
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    await _reload(server, reloader)
+                elif number == signal.SIGUSR1:
+                    server.log.configure(server.log.options)
+                    server.log.info("log reopened")
+                elif number == signal.SIGUSR2:
+                    server.lame_duck_asked.set()
+                elif number == signal.SIGINT or not server.is_lame_duck:
+                    break
+        nursery.cancel_scope.cancel()
+
+
+async def _reload(server: Server, reloader: Reloader) -> None:
+    notify.reloading()
+    try:
+        await reloader.reload()
+    except ReloadRefused as refusal:
+        server.log.error("reload refused, the configuration in force stays", reason=refusal)
+    finally:
+        notify.ready()
+
+
+async def _stop(server: Server, listeners: list[Listener], system: SystemServices) -> None:
+    """Close what is open; what was sent to clients may still be read by them."""
+    for listener in listeners:
+        listener.close()
+    system.announce_shutdown()
+    with trio.move_on_after(DRAIN_S):
+        for connection in list(server.connections.values()):
+            await connection.drained()
+    server.log.info("Server exiting")
+
+
+def _listen(server: Server) -> list[Listener]:
+    options = server.options
+    listeners = [Listener(server, bind(options.host, options.port))]
+    if options.websocket is not None and options.websocket.port != 0:
+        websocket = bind(options.websocket.host, options.websocket.port)
+        listeners.append(Listener(server, websocket, is_websocket=True))
+    server.info.port = listeners[0].port
+    return listeners
+
+
+@contextmanager
+def _pid_file(options: Options):  # type: ignore[no-untyped-def]
+    if options.pid_file is None:
+        yield
+        return
+    path = Path(options.pid_file)
+    path.write_text(str(os.getpid()))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _ports_file(options: Options, listeners: list[Listener], monitor: Monitor):  # type: ignore[no-untyped-def]
+    from edged.server.ports_file import ports_document
+
+    if options.ports_file_dir is None:
+        yield
+        return
+    path = Path(options.ports_file_dir) / f"{options.executable_name}_{os.getpid()}.ports"
+    partial = path.with_suffix(".tmp")
+    partial.write_text(ports_document(options, listeners, monitor.addresses))
+    partial.rename(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """The exceptions of a group, however deep."""
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found

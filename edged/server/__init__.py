@@ -1,0 +1,1 @@
+"""Everything that touches sockets: connections, accounts at run time, monitoring."""

@@ -1,0 +1,311 @@
+"""An account at run time: its own space of subjects, who is in it, and the routes of its publishers.
+
+Rules:
+* A subject means something only inside an account. What passes between accounts passes through exchange.py.
+* Every change of interest goes through subscribe() and unsubscribe(), which drop the routes it touches.
+* Rights are checked when a route is computed, with the one check of core.permissions; a cached route is the
+  cached answer of that check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakValueDictionary
+
+from edged.core.limits import ROUTES_CACHED_MAX
+from edged.core.mapping import Destination, Mapping, SubjectMappings
+from edged.core.permissions import ALL, Permissions
+from edged.core.subjects import is_literal
+from edged.core.sublist import SubscriptionList
+from edged.core.twins import Fanout, Outbox, Route, Subscription
+
+if TYPE_CHECKING:
+    from edged.config.options import AccountOptions
+    from edged.core.fanout import Recipient
+    from edged.ports import Router
+    from edged.server.exchange import Exchange, Shadow
+
+# Subjects that belong to servers: gateway replies, and Raft outside of the system account.
+_SERVER_SUBJECTS = (b"_GR_.", b"$GR.")
+_RAFT_SUBJECTS = b"$NRG."
+
+Draw = Callable[[int], int]
+
+
+class Publisher(Protocol):
+    """What a connection must offer so that its publishes can be refused or let through one by one."""
+
+    def publish_denied(self, subject: bytes) -> None:
+        """A publish was refused for lack of rights."""
+
+    def may_respond(self, subject: bytes) -> bool:
+        """Whether a subject that is not allowed otherwise is an answer that was asked for."""
+
+
+class PublishContext:
+    """The routes of all publishers that share an account and a set of rights."""
+
+    __slots__ = ("__weakref__", "account", "permissions", "routes")
+
+    def __init__(self, account: Account, permissions: Permissions) -> None:
+        self.account = account
+        self.permissions = permissions
+        self.routes: dict[bytes, Route] = {}
+
+    def resolve(self, subject: bytes) -> Route:
+        """Compute and cache the route of a subject."""
+        if len(self.routes) >= ROUTES_CACHED_MAX:
+            self.routes.clear()
+        route = self.routes[subject] = self.account.route(subject, self)
+        return route
+
+    def route(self, subject: bytes) -> Route:
+        """The route of a subject, cached or not."""
+        return self.routes.get(subject) or self.resolve(subject)
+
+    def refuses(self, subject: bytes) -> bool:
+        """Whether a publish to the subject is refused outright."""
+        return self.route(subject).special is _refuse
+
+
+class Account:
+    """One account. `exchange` is set when it imports or exports anything."""
+
+    def __init__(
+        self, options: AccountOptions, fanout: Fanout, router: Router, draw: Draw, is_system: bool = False
+    ) -> None:
+        self.name = options.name
+        self.fanout = fanout
+        self.router = router
+        self.draw = draw
+        self.is_system = is_system
+        self.subscriptions: SubscriptionList[Subscription | Shadow] = SubscriptionList()
+        self.exchange: Exchange | None = None
+        self.connections: set[object] = set()
+        self.connections_total = 0
+        # What connections that are gone have sent and received, so that totals never fall.
+        self.closed_in_messages = self.closed_in_bytes = 0
+        self.closed_out_messages = self.closed_out_bytes = 0
+        self.slow_consumers = 0
+        # Known from a JWT rather than from the configuration file.
+        self.is_claimed = False
+        # Gone from the configuration: nobody may join, whoever is in it is about to be closed.
+        self.is_removed = False
+        self._contexts: WeakValueDictionary[Permissions, PublishContext] = WeakValueDictionary()
+        # The server's own publishes pass no check; clients have a context even when they may do everything,
+        # because some subjects are not theirs.
+        self.internal = PublishContext(self, ALL)
+        self.configure(options)
+
+    def configure(self, options: AccountOptions) -> None:
+        """Take over new options; connections and subscriptions stay."""
+        self.options = options
+        self.limits = options.limits
+        self.mappings = _mappings(options) if options.mappings else None
+        self.forget_routes()
+
+    def context(self, permissions: Permissions) -> PublishContext:
+        """The shared routes of clients with these rights. Contexts of rights that nobody has any more go."""
+        context = self._contexts.get(permissions)
+        if context is None:
+            context = self._contexts[permissions] = PublishContext(self, permissions)
+        return context
+
+    def is_full_of_subscriptions(self) -> bool:
+        """Whether the account's own limit is reached."""
+        return 0 <= self.limits.max_subscriptions <= len(self.subscriptions)
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Add interest. ValueError when the subject is not a valid one."""
+        self.subscriptions.insert(subscription.subject, subscription.queue, subscription)
+        self.interest_changed(subscription.subject)
+        if self.exchange is not None:
+            self.exchange.subscribed(subscription)
+        self.router.interest_added(self.name, subscription.subject, subscription.queue)
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Take interest away; once is enough, more does no harm."""
+        subscription.closed = True
+        if not self.subscriptions.remove(subscription.subject, subscription.queue, subscription):
+            return
+        self.interest_changed(subscription.subject)
+        if self.exchange is not None:
+            self.exchange.unsubscribed(subscription)
+        self.router.interest_removed(self.name, subscription.subject, subscription.queue)
+
+    def absorb(self, outbox: Outbox) -> None:
+        """Keep the totals of a connection that leaves."""
+        self.closed_in_messages += outbox.in_messages
+        self.closed_in_bytes += outbox.in_bytes
+        self.closed_out_messages += outbox.out_messages
+        self.closed_out_bytes += outbox.out_bytes
+
+    def interest_changed(self, pattern: bytes) -> None:
+        """Drop the cached routes that a change of interest in a pattern may have made wrong."""
+        if self.mappings is None and is_literal(pattern):
+            self.internal.routes.pop(pattern, None)
+            for context in self._contexts.values():
+                context.routes.pop(pattern, None)
+        else:
+            self.forget_routes()
+
+    def forget_routes(self) -> None:
+        """Compute every route anew when it is next used."""
+        self.internal.routes.clear()
+        for context in self._contexts.values():
+            context.routes.clear()
+
+    def publish(
+        self,
+        subject: bytes,
+        reply: bytes | None,
+        message: bytes,
+        header_bytes: int = -1,
+        origin: Outbox | None = None,
+    ) -> bool:
+        """Publish a message of the server's own. True when somebody got it; handlers have been called."""
+        delivered = self.send_along(
+            self.internal.route(subject), origin, subject, reply, header_bytes, message
+        )
+        self.fanout.publish((), self.internal.routes, self.internal.resolve, None)
+        return delivered
+
+    def send_along(
+        self,
+        route: Route,
+        origin: Outbox | None,
+        subject: bytes,
+        reply: bytes | None,
+        header_bytes: int,
+        message: bytes,
+    ) -> bool:
+        """Deliver along a route, special or not. Handlers run when the batch this is part of is through."""
+        if route.special is not None:
+            return route.special(origin, subject, reply, header_bytes, message)
+        return self.fanout.deliver(route, origin, subject, reply, header_bytes, message, False)
+
+    def has_interest(self, subject: bytes) -> bool:
+        """Whether a message on this subject would reach anyone; costs nothing once the route is cached."""
+        return not self.internal.route(subject).is_empty
+
+    def route(self, subject: bytes, context: PublishContext) -> Route:
+        """Who gets what a publisher with these rights sends to a subject."""
+        target = subject
+        if self.mappings is not None:
+            if not self.mappings.is_constant(subject):
+                return Route(special=partial(self._publish_mapped, context))
+            target = self.mappings.route(subject, self.draw)
+        return self._route_mapped(subject, target, context)
+
+    def _route_mapped(self, subject: bytes, target: bytes, context: PublishContext) -> Route:
+        is_internal = context is self.internal
+        if not is_internal and self._is_server_subject(target):
+            return Route(special=_refuse)
+        if not context.permissions.may_publish(target):
+            if context.permissions.allow_responses is not None:
+                return Route(special=partial(self._publish_response, target))
+            return Route(special=_refuse)
+        return self._open_route(subject, target)
+
+    def _open_route(self, subject: bytes, target: bytes) -> Route:
+        """Everyone who listens to the target of a subject, here and in other accounts; rights aside."""
+        seen = target if target != subject else None
+        matched = self.subscriptions.match(target)
+        plain = self._recipients(matched.plain, target, seen)
+        queues = [
+            members for _, items in matched.queues if (members := self._recipients(items, target, seen))
+        ]
+        route = Route(plain, queues)
+        return route if self.exchange is None else self.exchange.extend(route, target)
+
+    def _recipients(
+        self, items: Iterable[Subscription | Shadow], target: bytes, seen: bytes | None
+    ) -> list[Recipient]:
+        """Who of these may be sent the subject, and under which name."""
+        found: list[Recipient] = []
+        for item in items:
+            if isinstance(item, Subscription):
+                subscription, name = item, seen
+            else:
+                translated = item.translate(target)
+                if translated is None:
+                    continue
+                subscription, name = item.subscription, translated
+            if subscription.outbox is not None:
+                rights: Permissions | None = getattr(subscription.outbox.owner, "delivery_rights", None)
+                if rights is not None and not rights.may_deliver(name or target, subscription.queue):
+                    continue
+            found.append((subscription, name))
+        return found
+
+    def _is_server_subject(self, subject: bytes) -> bool:
+        return subject.startswith(_SERVER_SUBJECTS) or (
+            subject.startswith(_RAFT_SUBJECTS) and not self.is_system
+        )
+
+    def _publish_mapped(
+        self,
+        context: PublishContext,
+        origin: Outbox | None,
+        subject: bytes,
+        reply: bytes | None,
+        header_bytes: int,
+        message: bytes,
+    ) -> bool:
+        """One message of a subject whose mapping involves chance."""
+        assert self.mappings is not None
+        target = self.mappings.route(subject, self.draw)
+        route = self._route_mapped(subject, target, context)
+        delivered = self.send_along(route, origin, subject, reply, header_bytes, message)
+        if not delivered:
+            unanswered(origin, subject, reply)
+        return delivered
+
+    def _publish_response(
+        self,
+        target: bytes,
+        origin: Outbox | None,
+        subject: bytes,
+        reply: bytes | None,
+        header_bytes: int,
+        message: bytes,
+    ) -> bool:
+        """One message to a subject that is allowed only as the answer to a request."""
+        publisher: Publisher | None = None if origin is None else origin.owner  # type: ignore[assignment]
+        if publisher is None or not publisher.may_respond(target):
+            return _refuse(origin, target, reply, header_bytes, message)
+        route = self._open_route(subject, target)
+        return self.send_along(route, origin, subject, reply, header_bytes, message)
+
+
+def _mappings(options: AccountOptions) -> SubjectMappings:
+    return SubjectMappings(
+        Mapping(
+            mapping.source.encode(),
+            tuple(
+                Destination(
+                    destination.subject.encode(), destination.weight_percent, destination.cluster or ""
+                )
+                for destination in mapping.destinations
+            ),
+        )
+        for mapping in options.mappings
+    )
+
+
+def unanswered(origin: Outbox | None, subject: bytes, reply: bytes | None) -> None:
+    """Tell a requester that asked to know that its request reached nobody."""
+    if origin is not None and reply is not None and origin.wants_no_responders:
+        origin.owner.no_responders(subject, reply)
+
+
+def _refuse(
+    origin: Outbox | None, subject: bytes, reply: bytes | None, header_bytes: int, message: bytes
+) -> bool:
+    """What the route of a forbidden subject does."""
+    if origin is not None:
+        publisher: Publisher = origin.owner  # type: ignore[assignment]
+        publisher.publish_denied(subject)
+    return True

@@ -1,0 +1,497 @@
+"""A client connection: greets, authenticates, reads batches, answers, and is closed for a reason.
+
+Rules:
+* One task per connection reads; it parses a whole buffer and hands batches to the fan-out, without awaiting
+  anything in between except the answer to a CONNECT.
+* Output goes to the outbox and from there straight to the socket; only when the socket is full does a second
+  task exist, which writes the rest.
+* Whoever finds a reason to end the connection calls close() with it; the reading task ends and cleans up.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import trio
+
+from edged.core import headers, wire
+from edged.core.fanout import RESERVED_REPLIES
+from edged.core.limits import STALL_BYTES, STALL_S
+from edged.core.permissions import ALL, Permissions, ResponseTracker
+from edged.core.subjects import valid_literal, valid_subscription
+from edged.core.twins import PUBLISHES, Outbox, Parser, Publishes, Subscription
+from edged.server import reasons
+from edged.server.connect import ConnectError, ConnectFields, parse_connect
+from edged.server.identity import AuthFailed, Identity
+from edged.server.reasons import Reason
+from edged.server.transport import ConnectionLost, Transport
+
+if TYPE_CHECKING:
+    from edged.core.wire import Event, Publish
+    from edged.server.account import Account, PublishContext
+    from edged.server.deadlines import Deadline
+    from edged.server.server import Server
+
+# The queue group in which servers answer direct gets; a client in it would take such requests away.
+_SYSTEM_QUEUE = b"_sys_"
+_FIRST_PING_S = 2.0
+
+
+class ClientConnection:
+    """One client, from accept to close. Monitoring reads its fields."""
+
+    def __init__(self, server: Server, transport: Transport, cid: int) -> None:
+        options = server.options
+        self.server = server
+        self.transport = transport
+        self.cid = cid
+        self.kind = "Client"
+        self.connection_type = transport.kind
+        self.started_at_ns = self.active_at_ns = server.now_ns()
+        self.stopped_at_ns = 0
+        self.reason: Reason | None = None
+        self.rtt_ns = 0
+        self.nonce: bytes | None = None
+        self.fields = ConnectFields()
+        self.identity: Identity | None = None
+        self.account: Account = server.default_account
+        self.permissions: Permissions = ALL
+        self.delivery_rights: Permissions | None = None
+        self.responses: ResponseTracker | None = None
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.subscriptions_max = options.max_subscriptions
+        self.stalls = 0
+        self.outbox = Outbox(self, options.max_pending)
+        self.parser = Parser(options.max_control_line, 0)
+        self.context: PublishContext = self.account.internal
+        self._is_admitted = False
+        self._connect_seen = False
+        self._first_pong_sent = False
+        self._pings_out = 0
+        self._ping_sent_at = 0.0
+        self._received_at = 0.0
+        self._deadline: Deadline | None = None
+        self._expiry: Deadline | None = None
+        self._writer: trio.CancelScope | None = None
+        self._relieved: trio.Event | None = None
+
+    # --- life ---
+
+    async def serve(self) -> None:
+        """Run the connection to its end."""
+        try:
+            await self._open()
+            while self.reason is None:
+                chunk = await self.transport.receive()
+                if not chunk:
+                    self.close(reasons.CLIENT_CLOSED)
+                    break
+                self._received_at = trio.current_time()
+                if not self._is_admitted:
+                    # Authentication awaits, and the receive buffer is shared by all connections.
+                    chunk = bytes(chunk)
+                await self._process(self.parser.feed(chunk))
+                congested = self.server.flush()
+                if congested is not None and self.reason is None:
+                    await self._stall(congested)
+        except ConnectionLost:
+            self.close(reasons.READ_ERROR if self.reason is None else self.reason)
+        finally:
+            self.close(reasons.SERVER_SHUTDOWN)
+            self.server.forget(self)
+            with trio.CancelScope(shield=True):
+                await self.transport.shutdown()
+
+    def take_transport(self, transport: Transport) -> None:
+        """Go on over another transport: the same socket, wrapped in TLS."""
+        self.transport = transport
+
+    async def _open(self) -> None:
+        """Start the clock. Without authentication the client may publish at once, as telnet users do."""
+        server = self.server
+        if self.reason is None and server.is_full_with(self):
+            self.close(reasons.CONNECTIONS_EXCEEDED, "maximum connections exceeded")
+        if self.reason is not None:
+            return
+        self._deadline = server.deadlines.after(server.auth_timeout_s(self), self._authentication_late)
+        if not server.authenticator.auth_required and await self._admit_by_default():
+            self._deadline.cancel()
+            self._deadline = server.deadlines.after(self.ping_interval_s, self._ping_due)
+        self.flush()
+
+    def close(self, reason: Reason, error: str | None = None) -> None:
+        """End the connection, with an -ERR first when there is something to say. The first reason stays."""
+        if self.reason is not None:
+            return
+        self.reason = reason
+        self.stopped_at_ns = self.server.now_ns()
+        if error is not None:
+            self.send_error(error)
+        if not self.outbox.overflowed:
+            # The peer may be gone already; then there is nobody to tell.
+            with suppress(ConnectionLost):
+                self._write()
+        for deadline in (self._deadline, self._expiry):
+            if deadline is not None:
+                deadline.cancel()
+        if self._writer is not None:
+            self._writer.cancel()
+        self.outbox.discard()
+        self.server.closing(self)
+
+    # --- input ---
+
+    async def _process(self, events: list[Event]) -> None:
+        while True:
+            for event in events:
+                if self.reason is not None:
+                    return
+                if isinstance(event, wire.Connect):
+                    await self._connect(event)
+                elif not self._is_admitted and not await self._admit_by_default():
+                    return
+                elif isinstance(event, PUBLISHES):
+                    self._publish(event)
+                else:
+                    self._operate(event)
+            if not events or not isinstance(events[-1], wire.Connect) or self.reason is not None:
+                return
+            events = self.parser.feed(b"")
+
+    def _operate(self, event: Event) -> None:
+        """Everything but CONNECT and publishes."""
+        if isinstance(event, wire.Ping):
+            self._ping()
+        elif isinstance(event, wire.Pong):
+            self._pong()
+        elif isinstance(event, wire.Subscribe):
+            self._subscribe(event)
+        elif isinstance(event, wire.Unsubscribe):
+            self._unsubscribe(event)
+        elif isinstance(event, wire.Broken):
+            self.close(reasons.OF_BROKEN_INPUT[event.reason], event.error)
+
+    def _publish(self, batch: Publishes) -> None:
+        if self.fields.verbose or self.fields.pedantic:
+            for message in batch:
+                self._publish_checked(message)
+        else:
+            self.server.fanout.publish(batch, self.context.routes, self.context.resolve, self.outbox)
+
+    def _publish_checked(self, message: Publish) -> None:
+        """One publish of a client that wants an answer to each, or strict subjects."""
+        subject, reply = message[0], message[1]
+        if self.fields.pedantic and not valid_literal(subject):
+            self.send_error("Invalid Publish Subject")
+        if self.fields.verbose and not self.context.refuses(subject) and not is_reserved(reply):
+            self.send(b"+OK\r\n")
+        self.server.fanout.publish([message], self.context.routes, self.context.resolve, self.outbox)
+
+    async def _stall(self, congested: ClientConnection) -> None:
+        """Wait a moment for a subscriber that cannot keep up with this publisher."""
+        if self.server.options.no_fast_producer_stall or congested is self:
+            return
+        self.stalls += 1
+        relieved = congested.relieved()
+        with trio.move_on_after(STALL_S):
+            await relieved.wait()
+
+    # --- CONNECT ---
+
+    async def _connect(self, event: wire.Connect) -> None:
+        try:
+            fields = parse_connect(event.body)
+        except ConnectError:
+            self.close(reasons.PROTOCOL_VIOLATION)
+            return
+        is_first = not self._connect_seen
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if not is_first:
+            self._drop_subscriptions()
+        self.fields = fields.with_cookies(self.transport)
+        self._connect_seen = True
+        try:
+            identity = await self.server.authenticate(self)
+        except AuthFailed as failure:
+            self.server.authentication_failed(self, failure)
+            self.close(reasons.of_auth_failure(failure.text), failure.text)
+            return
+        if self.reason is not None:
+            return
+        error = fields.problem()
+        if error is not None:
+            self._admit(identity)
+            self.close(error[0], error[1])
+            return
+        if not self._admit(identity):
+            return
+        if is_first:
+            self._deadline = self.server.deadlines.after(
+                min(_FIRST_PING_S * self.server.jitter(), self.ping_interval_s), self._ping_due
+            )
+            self.rtt_ns = max(0, self.server.now_ns() - self.started_at_ns)
+            self.server.connected(self)
+        else:
+            self._deadline = self.server.deadlines.after(self.ping_interval_s, self._ping_due)
+        if self.fields.verbose:
+            self.send(b"+OK\r\n")
+
+    async def _admit_by_default(self) -> bool:
+        """Let a client in that has no credentials (yet), if the configuration allows it."""
+        try:
+            return self._admit(await self.server.authenticate(self))
+        except AuthFailed as failure:
+            self.server.authentication_failed(self, failure)
+            self.close(reasons.of_auth_failure(failure.text), failure.text)
+            return False
+
+    def _admit(self, identity: Identity) -> bool:
+        """Bind the connection to an identity and its account."""
+        try:
+            account = self.server.bind(self, identity)
+        except AuthFailed as failure:
+            self.close(reasons.of_auth_failure(failure.text), failure.text)
+            return False
+        self.identity = identity
+        self.account = account
+        self._is_admitted = True
+        self.outbox.echo = self.fields.echo
+        self.outbox.headers = self.parser.headers_allowed = (
+            self.fields.headers and not self.server.options.no_header_support
+        )
+        self.outbox.wants_no_responders = self.fields.no_responders
+        self.apply_rights(identity)
+        if identity.expires_at_s is not None:
+            delay_s = max(0.0, identity.expires_at_s - self.server.now_ns() / 1e9)
+            self._expiry = self.server.deadlines.after(delay_s, self._expired)
+        return True
+
+    def apply_rights(self, identity: Identity) -> None:
+        """Take over the rights and limits of an identity, at CONNECT and after a reload."""
+        permissions = identity.permissions
+        self.permissions = permissions
+        self.context = self.account.context(permissions)
+        self.delivery_rights = permissions if permissions.subscribe_deny else None
+        rule = permissions.allow_responses
+        self.responses = ResponseTracker(rule) if rule is not None else None
+        self.outbox.tracks_replies = rule is not None
+        self.parser.payload_max = self.server.payload_max(identity, self.account)
+        self.subscriptions_max = identity.max_subscriptions or self.server.options.max_subscriptions
+
+    # --- subscriptions ---
+
+    def _subscribe(self, event: wire.Subscribe) -> None:
+        if event.queue == _SYSTEM_QUEUE or not self.permissions.may_subscribe(event.subject, event.queue):
+            self.send_error(f"Permissions Violation for Subscription to {_about(event)}")
+            self.server.log.warn("subscription refused", cid=self.cid, subject=_text(event.subject))
+            return
+        tokens_max = self.server.options.max_subscription_tokens
+        if tokens_max and event.subject.count(b".") >= tokens_max:
+            self.send_error(f"Permissions Violation for Subscription to {_about(event)}, too many tokens")
+            return
+        if self.subscriptions_max > 0 and len(self.subscriptions) >= self.subscriptions_max:
+            self.send_error("maximum subscriptions exceeded")
+            return
+        if self.account.is_full_of_subscriptions():
+            self.send_error("maximum subscriptions exceeded")
+            return
+        if event.sid not in self.subscriptions:
+            if not valid_subscription(event.subject):
+                self.send_error("Invalid Subject")
+                return
+            subscription = Subscription(event.subject, event.queue, event.sid, self.outbox)
+            self.subscriptions[event.sid] = subscription
+            self.account.subscribe(subscription)
+        if self.fields.verbose:
+            self.send(b"+OK\r\n")
+
+    def _unsubscribe(self, event: wire.Unsubscribe) -> None:
+        subscription = self.subscriptions.get(event.sid)
+        if subscription is not None:
+            if event.deliveries_max > subscription.delivered:
+                subscription.deliveries_max = event.deliveries_max
+            else:
+                self.subscription_exhausted(subscription)
+        if self.fields.verbose:
+            self.send(b"+OK\r\n")
+
+    def _drop_subscriptions(self) -> None:
+        for subscription in self.subscriptions.values():
+            self.account.unsubscribe(subscription)
+        self.subscriptions.clear()
+
+    def drop_subscription(self, subscription: Subscription) -> None:
+        """End one subscription, as UNSUB does."""
+        self.subscriptions.pop(subscription.sid, None)
+        self.account.unsubscribe(subscription)
+
+    def leave(self) -> None:
+        """Take everything of this connection out of its account."""
+        self._drop_subscriptions()
+
+    # --- what the fan-out reports ---
+
+    def no_responders(self, subject: bytes, reply: bytes) -> None:
+        """Answer a request that reached nobody with status 503, if the client itself awaits the answer."""
+        for item in self.account.subscriptions.match(reply).plain:
+            if isinstance(item, Subscription) and item.outbox is self.outbox:
+                block = headers.encode([(b"Nats-Subject", subject)], b"503")
+                self.server.fanout.encode(self.outbox, item.sid, reply, None, len(block), block)
+                return
+
+    def subscription_exhausted(self, subscription: Subscription) -> None:
+        self.drop_subscription(subscription)
+
+    def reserved_reply(self, reply: bytes) -> bool:
+        self.send_error(f'Permissions Violation for Publish with Reply of "{_text(reply)}"')
+        return False
+
+    def reply_delivered(self, reply: bytes) -> None:
+        if self.responses is not None:
+            self.responses.remember(reply, self.server.now_ns())
+
+    def may_respond(self, subject: bytes) -> bool:
+        return self.responses is not None and self.responses.take(subject, self.server.now_ns())
+
+    def publish_denied(self, subject: bytes) -> None:
+        self.send_error(f'Permissions Violation for Publish to "{_text(subject)}"')
+        self.server.log.warn("publish refused", cid=self.cid, subject=_text(subject))
+
+    # --- output ---
+
+    def send(self, data: bytes) -> None:
+        """Queue protocol bytes; they leave with the next flush."""
+        outbox = self.outbox
+        outbox.append(data)
+        if not outbox.listed:
+            outbox.listed = True
+            self.server.fanout.dirty.append(outbox)
+
+    def send_error(self, text: str) -> None:
+        """Queue an -ERR. Line breaks cannot be smuggled into it."""
+        self.send(
+            b"-ERR '%s'\r\n" % text.replace("\r", "").replace("\n", "").encode("utf-8", "surrogateescape")
+        )
+
+    def flush(self) -> bool:
+        """Write what waits. True when so much is left that publishers should slow down."""
+        if self.reason is not None:
+            self.outbox.discard()
+            return False
+        if self.outbox.overflowed:
+            self.server.slow_consumer(self)
+            self.close(reasons.SLOW_CONSUMER_PENDING)
+            return False
+        if self._writer is None:
+            try:
+                self._write()
+            except ConnectionLost:
+                self.close(reasons.WRITE_ERROR)
+                return False
+            if self.outbox.pending_bytes:
+                self._writer = trio.CancelScope()
+                self.server.nursery.start_soon(self._drain, self._writer)
+        return self.outbox.pending_bytes > STALL_BYTES
+
+    def _write(self) -> None:
+        outbox = self.outbox
+        pending = outbox.pending_bytes
+        if pending:
+            outbox.consume(self.transport.send_nowait(outbox.peek()))
+
+    async def _drain(self, scope: trio.CancelScope) -> None:
+        """Write what the socket did not take at once, until nothing is left."""
+        deadline_s = self.server.options.write_deadline_s
+        with scope:
+            try:
+                while self.outbox.pending_bytes:
+                    with trio.move_on_after(deadline_s) as patience:
+                        await self.transport.wait_sendable()
+                    if patience.cancelled_caught:
+                        self.server.slow_consumer(self, reasons.SLOW_CONSUMER_DEADLINE)
+                        self.close(reasons.SLOW_CONSUMER_DEADLINE)
+                        return
+                    self._write()
+                    if self._relieved is not None and self.outbox.pending_bytes < STALL_BYTES // 2:
+                        self._relieved.set()
+                        self._relieved = None
+            except ConnectionLost:
+                self.close(reasons.WRITE_ERROR)
+            finally:
+                self._writer = None
+                if self._relieved is not None:
+                    self._relieved.set()
+                    self._relieved = None
+
+    async def drained(self) -> None:
+        """Wait until nothing waits to be written, or the connection is closed."""
+        while self._writer is not None and self.reason is None:
+            await self.relieved().wait()
+
+    def relieved(self) -> trio.Event:
+        """Set once most of what waits has been written."""
+        if self._relieved is None:
+            self._relieved = trio.Event()
+            if self._writer is None:
+                self._relieved.set()
+        return self._relieved
+
+    # --- timers ---
+
+    @property
+    def ping_interval_s(self) -> float:
+        return self.server.ping_interval_s(self)
+
+    def _ping(self) -> None:
+        self.send(b"PONG\r\n")
+        if self._connect_seen and not self._first_pong_sent:
+            self._first_pong_sent = True
+            if self.fields.protocol >= 1:
+                self.send(self.server.info_line(self, is_connected=True))
+
+    def _pong(self) -> None:
+        self._pings_out = 0
+        if self._ping_sent_at:
+            self.rtt_ns = int((trio.current_time() - self._ping_sent_at) * 1e9)
+
+    def _ping_due(self) -> None:
+        """Ping a silent client; give up on one that has left too many pings unanswered."""
+        interval_s = self.ping_interval_s
+        now = trio.current_time()
+        is_first = self._ping_sent_at == 0.0
+        if is_first or now - self._received_at >= interval_s:
+            if self._pings_out >= self.server.options.ping_max + (0 if not is_first else 1):
+                self.server.stale_connections += 1
+                self.close(reasons.STALE_CONNECTION, "Stale Connection")
+                self.server.flush()
+                return
+            self._pings_out += 1
+            self._ping_sent_at = now
+            self.send(b"PING\r\n")
+            self.server.flush()
+        self._deadline = self.server.deadlines.after(interval_s, self._ping_due)
+
+    def _authentication_late(self) -> None:
+        self.close(reasons.AUTHENTICATION_TIMEOUT, "Authentication Timeout")
+        self.server.flush()
+
+    def _expired(self) -> None:
+        self.close(reasons.AUTHENTICATION_EXPIRED, "User Authentication Expired")
+        self.server.flush()
+
+
+def is_reserved(reply: bytes | None) -> bool:
+    """Whether a reply subject is one that only servers make."""
+    return reply is not None and reply.startswith(RESERVED_REPLIES)
+
+
+def _text(subject: bytes) -> str:
+    return subject.decode("utf-8", "surrogateescape")
+
+
+def _about(event: wire.Subscribe) -> str:
+    """How a subscription is named in an error."""
+    named = f'"{_text(event.subject)}"'
+    return named if event.queue is None else f'{named} using queue "{_text(event.queue)}"'

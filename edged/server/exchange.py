@@ -1,0 +1,250 @@
+"""What passes between accounts: stream imports (messages) and service imports (requests and their answers).
+
+A stream import is a subscription that looks into another account: for each local subscription that overlaps
+the import, a `Shadow` is placed in the exporter's list and delivers under the local name.
+
+A service import is a route that leads into another account: the request is published there under the
+exported subject, with a reply subject `_R_.…` made up for it; an answer to that subject goes back to where
+the request came from.
+
+Rules: an import works only while the exporter exports the subject to that account. A client can never name
+`_R_.` itself as a reply. Open requests are bounded and forgotten when their time is over.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from edged.core import headers
+from edged.core.limits import SERVICE_IMPORT_DEPTH_MAX, SERVICE_REQUESTS_MAX
+from edged.core.subjects import is_subset, matches, overlaps
+from edged.core.sublist import SubscriptionList
+from edged.core.transform import SubjectTransform, with_placeholders
+from edged.core.twins import Outbox, Route, Subscription
+from edged.server.account import Account, unanswered
+
+if TYPE_CHECKING:
+    from edged.config.options import ServiceExport, StreamExport
+
+REPLY_PREFIX = b"_R_."
+REQUEST_INFO = b"Nats-Request-Info"
+
+# How a requester is described to a service that asked to know: JSON for the Nats-Request-Info header.
+DescribeRequester = Callable[[Outbox], bytes]
+
+
+class Shadow:
+    """A subscription of one account in the list of another, with the name its owner sees."""
+
+    __slots__ = ("subscription", "transform")
+
+    def __init__(self, subscription: Subscription, transform: SubjectTransform) -> None:
+        self.subscription = subscription
+        self.transform = transform
+
+    def translate(self, subject: bytes) -> bytes | None:
+        """The local name of a foreign subject; None when the subscription does not want it."""
+        local = self.transform.apply(subject)
+        return local if local is not None and matches(local, self.subscription.subject) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBinding:
+    """One stream import, ready to use: foreign subjects become local ones by `transform`."""
+
+    exporter: Account
+    foreign: bytes
+    transform: SubjectTransform
+    reverse: SubjectTransform
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceBinding:
+    """One service import, ready to use: local subjects become the exporter's by `transform`."""
+
+    exporter: Account
+    export: ServiceExport
+    transform: SubjectTransform
+    share: bool
+
+
+@dataclass(slots=True)
+class OpenRequest:
+    """A request that was passed on and may be answered on its made-up reply subject."""
+
+    importer: Account
+    reply: bytes
+    is_single: bool
+    expires_at: float
+
+
+class Exchange:
+    """The imports and exports of one account."""
+
+    def __init__(self, account: Account, describe: DescribeRequester) -> None:
+        self.account = account
+        self.describe = describe
+        self.streams: list[StreamBinding] = []
+        self.services: SubscriptionList[ServiceBinding] = SubscriptionList()
+        self.requests: OrderedDict[bytes, OpenRequest] = OrderedDict()
+        self._shadows: dict[Subscription, list[tuple[Account, bytes, Shadow]]] = {}
+        self._depth = 0
+
+    # --- streams ---
+
+    def add_stream(self, exporter: Account, foreign: bytes, local: bytes) -> None:
+        """Import the messages of an exported subject under a local one."""
+        transform = SubjectTransform.parse(foreign, with_placeholders(local), strict=True)
+        self.streams.append(StreamBinding(exporter, foreign, transform, transform.reverse()))
+
+    def subscribed(self, subscription: Subscription) -> None:
+        """Reflect a new local subscription in the accounts it imports from."""
+        for binding in self.streams:
+            local = binding.reverse.source
+            if not overlaps(subscription.subject, local):
+                continue
+            pattern = binding.foreign
+            if is_subset(subscription.subject, local):
+                pattern = binding.reverse.build(subscription.subject.split(b"."), _no_chance)
+            shadow = Shadow(subscription, binding.transform)
+            binding.exporter.subscriptions.insert(pattern, subscription.queue, shadow)
+            binding.exporter.interest_changed(pattern)
+            self._shadows.setdefault(subscription, []).append((binding.exporter, pattern, shadow))
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """Take the reflections of a subscription away."""
+        for exporter, pattern, shadow in self._shadows.pop(subscription, ()):
+            exporter.subscriptions.remove(pattern, subscription.queue, shadow)
+            exporter.interest_changed(pattern)
+
+    def close(self) -> None:
+        """Withdraw all that reaches into other accounts, before the imports are built anew."""
+        for subscription in list(self._shadows):
+            self.unsubscribed(subscription)
+
+    # --- services ---
+
+    def add_service(
+        self, exporter: Account, export: ServiceExport, foreign: bytes, local: bytes, share: bool
+    ) -> None:
+        """Import a service under a local subject."""
+        transform = SubjectTransform.parse(local, with_placeholders(foreign), strict=True)
+        self.services.insert(local, None, ServiceBinding(exporter, export, transform, share))
+
+    def extend(self, route: Route, subject: bytes) -> Route:
+        """The route of a local subject with the services it leads to, or the way back of an answer."""
+        if subject.startswith(REPLY_PREFIX):
+            return Route(special=self._answer)
+        bindings = self.services.match(subject).plain
+        if not bindings:
+            return route
+
+        def request(
+            origin: Outbox | None, subject: bytes, reply: bytes | None, header_bytes: int, message: bytes
+        ) -> bool:
+            delivered = self.account.send_along(route, origin, subject, reply, header_bytes, message)
+            for binding in bindings:
+                delivered |= self._request(binding, origin, subject, reply, header_bytes, message)
+            if not delivered:
+                unanswered(origin, subject, reply)
+            return delivered
+
+        return Route(special=request)
+
+    def _request(
+        self,
+        binding: ServiceBinding,
+        origin: Outbox | None,
+        subject: bytes,
+        reply: bytes | None,
+        header_bytes: int,
+        message: bytes,
+    ) -> bool:
+        """Pass one request on to the exporting account."""
+        foreign = binding.transform.apply(subject)
+        if foreign is None or self._depth >= SERVICE_IMPORT_DEPTH_MAX:
+            return False
+        exporter = binding.exporter
+        foreign_reply = None
+        if reply is not None:
+            foreign_reply = self._open_request(binding, reply)
+        header_bytes, message = self._with_requester(binding, origin, header_bytes, message)
+        self._depth += 1
+        try:
+            delivered = exporter.send_along(
+                exporter.internal.route(foreign), origin, foreign, foreign_reply, header_bytes, message
+            )
+        finally:
+            self._depth -= 1
+        if not delivered and foreign_reply is not None and exporter.exchange is not None:
+            exporter.exchange.requests.pop(foreign_reply, None)
+        return delivered
+
+    def _open_request(self, binding: ServiceBinding, reply: bytes) -> bytes:
+        exchange = binding.exporter.exchange
+        assert exchange is not None, "an exporter has an exchange"
+        now = trio.current_time()
+        requests = exchange.requests
+        while requests:
+            first = next(iter(requests.values()))
+            if first.expires_at > now and len(requests) < SERVICE_REQUESTS_MAX:
+                break
+            requests.popitem(last=False)
+        foreign_reply = REPLY_PREFIX + secrets.token_hex(8).encode()
+        threshold_s = binding.export.response_threshold_s
+        requests[foreign_reply] = OpenRequest(
+            self.account, reply, binding.export.response == "singleton", now + threshold_s
+        )
+        return foreign_reply
+
+    def _with_requester(
+        self, binding: ServiceBinding, origin: Outbox | None, header_bytes: int, message: bytes
+    ) -> tuple[int, bytes]:
+        """The message with the requester described, if that is shared, and never as the client claimed it."""
+        block = headers.without(message[:header_bytes], REQUEST_INFO) if header_bytes > 0 else b""
+        payload = message[max(header_bytes, 0) :]
+        if origin is not None and (binding.share or binding.exporter.is_system):
+            block = headers.adding(block, REQUEST_INFO, self.describe(origin))
+        return (len(block) if block else -1), block + payload
+
+    def _answer(
+        self, origin: Outbox | None, subject: bytes, reply: bytes | None, header_bytes: int, message: bytes
+    ) -> bool:
+        """Take an answer back to the account that the request came from."""
+        request = self.requests.get(subject)
+        if request is None or request.expires_at <= trio.current_time():
+            return False
+        if request.is_single:
+            del self.requests[subject]
+        importer = request.importer
+        route = importer.internal.route(request.reply)
+        return importer.send_along(route, origin, request.reply, reply, header_bytes, message)
+
+
+def _no_chance(bound: int) -> int:
+    """Imports are strict transforms, which leave nothing to chance."""
+    raise AssertionError(bound)
+
+
+def find_export(
+    exports: tuple[StreamExport | ServiceExport, ...], subject: bytes, importer: str
+) -> int | None:
+    """The place of the export that covers an imported subject for an account, or None."""
+    for place, export in enumerate(exports):
+        if not is_subset(subject, export.subject.encode()):
+            continue
+        if export.accounts and importer not in export.accounts:
+            continue
+        if export.account_token_position:
+            tokens = subject.split(b".")
+            position = export.account_token_position - 1
+            if position >= len(tokens) or tokens[position] != importer.encode():
+                continue
+        return place
+    return None

@@ -1,0 +1,188 @@
+"""Accepts connections and brings them to the point where they speak NATS.
+
+Between accept and the first operation lie, as configured: a PROXY header, a TLS handshake before or after
+INFO, a WebSocket upgrade. Each step has a time limit and ends the connection on its own when it fails.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+import ssl
+
+import trio
+
+from edged.config.options import Options, TlsOptions
+from edged.core import nkeys
+from edged.core.proxy_header import ProxyHeaderError
+from edged.server import reasons
+from edged.server.client import ClientConnection
+from edged.server.first_bytes import looks_like_tls, read_proxy_header
+from edged.server.server import Server
+from edged.server.tls import AfterInfo, TlsHandshakeFailed, accept_tls, greeting
+from edged.server.tls_context import server_context
+from edged.server.transport import ConnectionLost, PlainTransport, Transport
+from edged.server.websocket import WebSocketRefused, accept_websocket
+
+_BACKLOG = 1024
+# With no file descriptors left accept() fails at once and for a while: a pause instead of a busy loop.
+_DESCRIPTORS_PAUSE_S = 0.1
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class ListenError(OSError):
+    """An address cannot be listened on; the text says which and why."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; a port of -1 lets the system choose. ListenError when it cannot be had."""
+    try:
+        found = socket.getaddrinfo(
+            host or None, max(port, 0), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    return listener
+
+
+class Listener:
+    """The client port or the WebSocket port of a server."""
+
+    def __init__(self, server: Server, listening: socket.socket, is_websocket: bool = False) -> None:
+        self.server = server
+        self.listening = listening
+        self.is_websocket = is_websocket
+        self.host, self.port = listening.getsockname()[:2]
+        self._tls_context: ssl.SSLContext | None = None
+        self.configure(server.options)
+
+    def configure(self, options: Options) -> None:
+        """Take over certificates and keys, at start and at reload. TlsConfigError when they are unusable."""
+        tls = self._tls_options(options)
+        self._tls_context = None if tls is None else server_context(tls)
+
+    def _tls_options(self, options: Options) -> TlsOptions | None:
+        if self.is_websocket:
+            return None if options.websocket is None else options.websocket.tls
+        return options.tls
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        trio.lowlevel.notify_closing(self.listening)
+        self.listening.close()
+
+    async def run(self) -> None:
+        """Accept until closed or cancelled."""
+        while True:
+            try:
+                await trio.lowlevel.wait_readable(self.listening)
+                accepted, _ = self.listening.accept()
+            except (trio.ClosedResourceError, BlockingIOError, ConnectionError):
+                if self.listening.fileno() < 0:
+                    return
+                continue
+            except OSError as error:
+                if self.listening.fileno() < 0:
+                    return
+                if error.errno not in _NO_DESCRIPTORS:
+                    raise
+                self.server.log.error("cannot accept: out of descriptors or memory", error=error)
+                await trio.sleep(_DESCRIPTORS_PAUSE_S)
+                continue
+            self.server.nursery.start_soon(self._welcome, accepted)
+
+    async def _welcome(self, accepted: socket.socket) -> None:
+        wire = PlainTransport(accepted)
+        try:
+            if self.server.options.proxy_protocol:
+                await self._read_proxy_header(wire)
+            connection = await (
+                self._welcome_websocket(wire) if self.is_websocket else self._welcome_client(wire)
+            )
+        except (ConnectionLost, ProxyHeaderError, WebSocketRefused) as error:
+            self.server.log.debug("connection refused", ip=wire.remote_ip, error=error)
+            await wire.shutdown()
+            return
+        except BaseException:
+            wire.close()
+            raise
+        if connection is not None:
+            await connection.serve()
+
+    async def _read_proxy_header(self, wire: PlainTransport) -> None:
+        if await read_proxy_header(wire) is None:
+            raise ProxyHeaderError("a PROXY header is required")
+
+    async def _welcome_client(self, wire: PlainTransport) -> ClientConnection | None:
+        options = self.server.options
+        plan = greeting(options.tls, options.allow_non_tls)
+        connection = self._connection(wire)
+        try:
+            handshake = plan.handshake_first
+            if handshake and plan.hello_delay_s > 0:
+                handshake = await looks_like_tls(wire, plan.hello_delay_s)
+            if handshake:
+                connection.take_transport(await self._handshake(wire))
+                await _send(connection.transport, self.server.info_line(connection))
+            else:
+                await _send(wire, self.server.info_line(connection))
+                follows = plan.after_info
+                if follows is AfterInfo.HANDSHAKE or (
+                    follows is AfterInfo.EITHER and await looks_like_tls(wire, options.auth_timeout_s)
+                ):
+                    connection.take_transport(await self._handshake(wire))
+        except TlsHandshakeFailed as failure:
+            self.server.log.error(
+                "TLS handshake failed", cid=connection.cid, ip=wire.remote_ip, error=failure
+            )
+            connection.close(reasons.TLS_HANDSHAKE, "Secure Connection - TLS Required")
+        except ConnectionLost:
+            connection.close(reasons.CLIENT_CLOSED)
+        return connection
+
+    async def _welcome_websocket(self, wire: PlainTransport) -> ClientConnection | None:
+        options = self.server.options.websocket
+        assert options is not None, "a WebSocket listener has its options"
+        transport: Transport = wire
+        if options.tls is not None:
+            try:
+                transport = await self._handshake(wire)
+            except TlsHandshakeFailed as failure:
+                self.server.log.error("TLS handshake failed", ip=wire.remote_ip, error=failure)
+                await wire.shutdown()
+                return None
+        upgraded = await accept_websocket(transport, options)
+        connection = self._connection(upgraded)
+        await _send(upgraded, self.server.info_line(connection))
+        return connection
+
+    async def _handshake(self, wire: PlainTransport) -> Transport:
+        tls = self._tls_options(self.server.options)
+        assert tls is not None and self._tls_context is not None
+        return await accept_tls(wire, self._tls_context, tls.timeout_s, tls.pinned_certs)
+
+    def _connection(self, transport: Transport) -> ClientConnection:
+        connection = ClientConnection(self.server, transport, self.server.next_cid())
+        if self.server.authenticator.nonce_required:
+            connection.nonce = nkeys.nonce_from(secrets.token_bytes(11))
+        self.server.remember(connection)
+        return connection
+
+
+async def _send(transport: Transport, data: bytes) -> None:
+    """Send the greeting whole; a new connection has nothing else in its way."""
+    sent = transport.send_nowait(data)
+    while sent < len(data):
+        await transport.wait_sendable()
+        sent += transport.send_nowait(data[sent:])

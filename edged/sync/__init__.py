@@ -1,0 +1,1 @@
+"""Streams by domain between edge and hub, and leaf-node links."""

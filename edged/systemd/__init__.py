@@ -1,0 +1,1 @@
+"""What systemd is told, and nothing at all where there is no systemd."""

@@ -1,0 +1,1 @@
+"""The hub: the same daemon with Raft in front of its journal."""

@@ -1,0 +1,1 @@
+"""The consensus core: pure, standard library only."""

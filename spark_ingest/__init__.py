@@ -1,0 +1,1 @@
+"""PySpark ingestion of hub streams into a lakehouse."""

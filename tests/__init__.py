@@ -1,0 +1,1 @@
+"""Tests of edged: the folders mirror the packages, `servers` starts real programs."""

@@ -1,0 +1,267 @@
+"""The fan-out: who gets which bytes, and what is reported to whom; over both twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.twin_cases import REFERENCE, both, native
+
+LIMIT = 1 << 20
+
+
+class Owner:
+    """A connection that writes down what it is told."""
+
+    def __init__(self, allows_reserved: bool = False) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.allows_reserved = allows_reserved
+
+    def no_responders(self, subject: bytes, reply: bytes) -> None:
+        self.told.append(("no responders", subject, reply))
+
+    def subscription_exhausted(self, subscription: Any) -> None:
+        self.told.append(("exhausted", subscription.sid))
+
+    def reserved_reply(self, reply: bytes) -> bool:
+        self.told.append(("reserved", reply))
+        return self.allows_reserved
+
+    def reply_delivered(self, reply: bytes) -> None:
+        self.told.append(("reply delivered", reply))
+
+
+class Bench:
+    """A fan-out with some connections; routes are given by hand."""
+
+    def __init__(self, twin: Any, connections: int = 3, limit: int = LIMIT) -> None:
+        self.twin = twin
+        self.fanout = twin.Fanout(7)
+        self.owners = [Owner() for _ in range(connections)]
+        self.outboxes = [twin.Outbox(owner, limit) for owner in self.owners]
+        self.routes: dict[bytes, Any] = {}
+        self.missed: list[bytes] = []
+
+    def subscription(self, connection: int, sid: bytes = b"1", queue: bytes | None = None) -> Any:
+        return self.twin.Subscription(b"a", queue, sid, self.outboxes[connection])
+
+    def publish(self, data: bytes, origin: int | None = 0) -> None:
+        parser = self.twin.Parser(4096, LIMIT)
+        parser.headers_allowed = True
+        source = None if origin is None else self.outboxes[origin]
+        for batch in parser.feed(data):
+            self.fanout.publish(batch, self.routes, self.resolve, source)
+
+    def resolve(self, subject: bytes) -> Any:
+        self.missed.append(subject)
+        route = self.routes[subject] = self.twin.Route()
+        return route
+
+    def written(self, connection: int) -> bytes:
+        return bytes(self.outboxes[connection].peek())
+
+
+@both
+def test_each_subscriber_gets_the_message_with_its_own_sid(twin: Any) -> None:
+    bench = Bench(twin)
+    bench.routes[b"a"] = twin.Route([(bench.subscription(1, b"x"), None), (bench.subscription(2, b"yy"), None)])
+    bench.publish(b"PUB a 5\r\nhello\r\nPUB a r 0\r\n\r\n")
+    assert bench.written(1) == b"MSG a x 5\r\nhello\r\nMSG a x r 0\r\n\r\n"
+    assert bench.written(2) == b"MSG a yy 5\r\nhello\r\nMSG a yy r 0\r\n\r\n"
+    assert bench.fanout.dirty == [bench.outboxes[1], bench.outboxes[2]]
+    assert bench.outboxes[1].out_messages == 2
+    assert bench.outboxes[1].out_bytes == 5
+    assert (bench.outboxes[0].in_messages, bench.outboxes[0].in_bytes) == (2, 5)
+
+
+@both
+def test_headers_go_to_those_who_can_read_them_and_are_stripped_for_others(twin: Any) -> None:
+    bench = Bench(twin)
+    bench.outboxes[1].headers = True
+    bench.routes[b"a"] = twin.Route([(bench.subscription(1), None), (bench.subscription(2), None)])
+    bench.publish(b"HPUB a r 12 17\r\nNATS/1.0\r\n\r\nhello\r\n")
+    assert bench.written(1) == b"HMSG a 1 r 12 17\r\nNATS/1.0\r\n\r\nhello\r\n"
+    assert bench.written(2) == b"MSG a 1 r 5\r\nhello\r\n"
+    assert bench.outboxes[2].out_bytes == 5
+
+
+@both
+def test_a_recipient_may_see_another_subject(twin: Any) -> None:
+    bench = Bench(twin)
+    bench.routes[b"a"] = twin.Route([(bench.subscription(1), b"local.name")])
+    bench.publish(b"PUB a 1\r\nx\r\n")
+    assert bench.written(1) == b"MSG local.name 1 1\r\nx\r\n"
+
+
+@both
+def test_a_connection_without_echo_does_not_hear_itself(twin: Any) -> None:
+    bench = Bench(twin)
+    bench.outboxes[0].echo = False
+    bench.routes[b"a"] = twin.Route([(bench.subscription(0), None), (bench.subscription(1), None)])
+    bench.publish(b"PUB a 1\r\nx\r\n")
+    assert bench.written(0) == b""
+    assert bench.written(1) == b"MSG a 1 1\r\nx\r\n"
+
+
+@both
+def test_one_member_of_a_queue_gets_each_message_and_all_get_some(twin: Any) -> None:
+    bench = Bench(twin, connections=4)
+    members = [(bench.subscription(i, queue=b"q"), None) for i in range(1, 4)]
+    bench.routes[b"a"] = twin.Route((), [members])
+    bench.publish(b"PUB a 1\r\nx\r\n" * 300)
+    counts = [bench.outboxes[i].out_messages for i in range(1, 4)]
+    assert sum(counts) == 300
+    assert min(counts) > 50
+
+
+@both
+def test_a_queue_passes_over_a_member_that_cannot_take_it(twin: Any) -> None:
+    bench = Bench(twin)
+    closed = bench.subscription(1)
+    closed.closed = True
+    bench.routes[b"a"] = twin.Route((), [[(closed, None), (bench.subscription(2), None)]])
+    bench.publish(b"PUB a 1\r\nx\r\n" * 20)
+    assert bench.outboxes[2].out_messages == 20
+
+
+@both
+def test_the_last_message_of_a_limited_subscription_is_delivered_then_it_is_closed(twin: Any) -> None:
+    bench = Bench(twin)
+    subscription = bench.subscription(1)
+    subscription.deliveries_max = 2
+    bench.routes[b"a"] = twin.Route([(subscription, None)])
+    bench.publish(b"PUB a 1\r\nx\r\n" * 5)
+    assert bench.outboxes[1].out_messages == 2
+    assert bench.owners[1].told == [("exhausted", b"1")]
+    assert subscription.closed
+
+
+@both
+def test_a_request_that_reaches_nobody_is_reported_if_the_sender_wants_to_know(twin: Any) -> None:
+    bench = Bench(twin)
+    bench.publish(b"PUB a r 0\r\n\r\n")
+    assert bench.owners[0].told == []
+    bench.outboxes[0].wants_no_responders = True
+    bench.publish(b"PUB a r 0\r\n\r\nPUB a 0\r\n\r\n")
+    assert bench.owners[0].told == [("no responders", b"a", b"r")]
+
+
+@both
+def test_reply_subjects_of_servers_are_asked_about_and_dropped_when_refused(twin: Any) -> None:
+    for reply in (b"_R_.x", b"$JS.ACK.s.c", b"_GR_.x.y"):
+        bench = Bench(twin)
+        bench.routes[b"a"] = twin.Route([(bench.subscription(1), None)])
+        bench.publish(b"PUB a %s 1\r\nx\r\nPUB a _INBOX.1 1\r\ny\r\n" % reply)
+        assert bench.owners[0].told == [("reserved", reply)]
+        assert bench.written(1) == b"MSG a 1 _INBOX.1 1\r\ny\r\n"
+
+
+@both
+def test_delivered_replies_are_reported_to_connections_that_track_them(twin: Any) -> None:
+    bench = Bench(twin)
+    bench.outboxes[1].tracks_replies = True
+    bench.routes[b"a"] = twin.Route([(bench.subscription(1), None)])
+    bench.publish(b"PUB a r 0\r\n\r\nPUB a 0\r\n\r\n")
+    assert bench.owners[1].told == [("reply delivered", b"r")]
+
+
+@both
+def test_an_outbox_over_its_limit_takes_nothing_more_and_says_so(twin: Any) -> None:
+    bench = Bench(twin, limit=400)
+    bench.routes[b"a"] = twin.Route([(bench.subscription(1), None)])
+    bench.publish(b"PUB a 100\r\n" + b"x" * 100 + b"\r\n")
+    assert not bench.outboxes[1].overflowed
+    bench.publish((b"PUB a 100\r\n" + b"x" * 100 + b"\r\n") * 10)
+    assert bench.outboxes[1].overflowed
+    assert bench.outboxes[1].pending_bytes <= 400
+
+
+@both
+def test_a_handler_gets_all_its_messages_of_a_batch_at_once(twin: Any) -> None:
+    bench = Bench(twin)
+    calls: list[Any] = []
+    inside = twin.Subscription(b"a", None, b"", None, lambda *arguments: calls.append(arguments))
+    bench.routes[b"a"] = twin.Route([(inside, None)])
+    bench.publish(b"PUB a r 1\r\nx\r\nHPUB a 12 13\r\nNATS/1.0\r\n\r\ny\r\n")
+    message = (b"a", None, 12, b"NATS/1.0\r\n\r\ny")
+    assert calls == [(inside, [(b"a", b"r", -1, b"x"), message], bench.outboxes[0])]
+    assert inside.delivered == 2
+
+
+@both
+def test_a_special_route_decides_for_itself_message_by_message(twin: Any) -> None:
+    bench = Bench(twin)
+    seen: list[Any] = []
+    bench.routes[b"a"] = twin.Route(special=lambda *arguments: seen.append(arguments) or True)
+    bench.publish(b"PUB a 1\r\nx\r\nPUB a r 1\r\ny\r\n")
+    source = bench.outboxes[0]
+    assert seen == [(source, b"a", None, -1, b"x"), (source, b"a", b"r", -1, b"y")]
+
+
+@both
+def test_a_route_that_changes_in_the_middle_of_a_batch_is_used_from_then_on(twin: Any) -> None:
+    bench = Bench(twin)
+    subscription = bench.subscription(1)
+    subscription.deliveries_max = 1
+    bench.routes[b"a"] = twin.Route([(subscription, None)])
+    bench.owners[1].subscription_exhausted = (  # type: ignore[method-assign]
+        lambda exhausted: bench.routes.update({b"a": twin.Route([(bench.subscription(2), None)])})
+    )
+    bench.publish(b"PUB a 1\r\nx\r\nPUB a 1\r\ny\r\n")
+    assert bench.written(2) == b"MSG a 1 1\r\ny\r\n"
+
+
+@both
+def test_bytes_that_were_written_leave_the_outbox(twin: Any) -> None:
+    bench = Bench(twin)
+    outbox = bench.outboxes[1]
+    outbox.append(b"PONG\r\n")
+    outbox.append(b"+OK\r\n")
+    outbox.consume(3)
+    assert bytes(outbox.peek()) == b"G\r\n+OK\r\n"
+    outbox.consume(outbox.pending_bytes)
+    assert bytes(outbox.peek()) == b""
+    outbox.append(b"x")
+    outbox.discard()
+    assert outbox.pending_bytes == 0
+
+
+MESSAGES = st.lists(
+    st.tuples(
+        st.sampled_from([b"a", b"b", b"c.d"]),
+        st.sampled_from([None, b"r", b"_INBOX.x", b"_R_.1"]),
+        st.binary(max_size=20),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@given(MESSAGES, st.lists(st.integers(0, 3), max_size=4), st.integers(0, 3), st.integers(60, 300))
+def test_twins_write_the_same_bytes(messages: Any, plain: list[int], limit_at: int, limit: int) -> None:
+    results = []
+    for twin in (REFERENCE, native()):
+        bench = Bench(twin, connections=4, limit=limit)
+        bench.outboxes[2].headers = True
+        bench.outboxes[0].wants_no_responders = True
+        bench.outboxes[0].echo = False
+        limited = bench.subscription(limit_at, b"m")
+        limited.deliveries_max = 3
+        recipients = [(bench.subscription(i, b"%d" % place), None) for place, i in enumerate(plain)]
+        queue = [(bench.subscription(i, b"q%d" % i, b"q"), b"seen") for i in range(3)]
+        bench.routes[b"a"] = twin.Route(recipients, [queue])
+        bench.routes[b"b"] = twin.Route([(limited, None)])
+        data = b""
+        for subject, reply, payload, has_header in messages:
+            block = b"NATS/1.0\r\n\r\n" if has_header else b""
+            sizes = b"%d %d" % (len(block), len(block + payload)) if has_header else b"%d" % len(payload)
+            verb = b"HPUB" if has_header else b"PUB"
+            reply_part = b" " + reply if reply is not None else b""
+            data += b"%s %s%s %s\r\n%s%s\r\n" % (verb, subject, reply_part, sizes, block, payload)
+        bench.publish(data)
+        told = [owner.told for owner in bench.owners]
+        counts = [(o.out_messages, o.out_bytes, o.in_messages, o.in_bytes, o.overflowed) for o in bench.outboxes]
+        results.append((told, counts, [bench.written(i) for i in range(4)], bench.missed))
+    assert results[0] == results[1]

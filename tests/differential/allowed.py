@@ -1,0 +1,154 @@
+"""The tables of allowed differences: which values of which JSON document are not compared, and why.
+
+A rule names a document (`where`), a dotted path (`#` stands for every item of a list) and a treatment:
+TYPE compares only that both have a value of that JSON type; SORT compares a list without its order; OWN is SORT without
+the entries whose subject is under `$SYS`, which are the server's own; DROP does not compare the key at all, not even its
+presence. The first rule that matches counts. Both `where` and `path` are shell patterns; a path that
+opens with `**.` matches at every depth. Everything that no rule names must be equal. A rule without a good reason does
+not belong here: a client or a dashboard somewhere reads each of these keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+
+
+ANY_DEPTH = "**."
+
+
+class Treatment(Enum):
+    """What is left of a value before two documents are compared."""
+
+    TYPE = "type"
+    SORT = "sort"
+    OWN = "own"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One allowed difference."""
+
+    where: str
+    path: str
+    treatment: Treatment
+    reason: str
+
+
+TYPE, SORT, OWN, DROP = Treatment.TYPE, Treatment.SORT, Treatment.OWN, Treatment.DROP
+
+# In every document.
+ANYWHERE = (
+    Rule("*", "**.edged", DROP, "edged may say more about itself under one key of its own"),
+    Rule("*", "**.git_commit", DROP, "edged is not built from a commit of nats-server"),
+    Rule("*", "**.feature_flags", DROP, "switches of the Go implementation, changed with every release"),
+    Rule("*", "**.config_digest", TYPE, "the configuration holds paths and ports of the process"),
+    Rule("*", "**.config_load_time", TYPE, "a moment"),
+    Rule("INFO", "version", TYPE, "the version of the program"),
+    Rule("/varz", "version", TYPE, "the version of the program"),
+    Rule("VARZ", "data.version", TYPE, "the version of the program"),
+    Rule("*", "server.ver", TYPE, "the version of the program"),
+    Rule("*", "server.seq", TYPE, "counts every internal message, whatever it was for"),
+)
+
+INFO = (
+    Rule("INFO", "go", DROP, "edged is not written in Go"),
+    Rule("INFO", "port", TYPE, "chosen by the system"),
+    Rule("INFO", "client_id", TYPE, "counts every connection, internal ones too"),
+    Rule("INFO", "nonce", TYPE, "random; its length is tested elsewhere by signing it"),
+    Rule("INFO", "xkey", DROP, "only of use to auth callout, which names it in its own requests"),
+)
+
+# What one connection looks like, in connz and in events. The scripts sync before they ask, so counters are exact.
+CONNECTION = (
+    Rule("*", "**.cid", TYPE, "counts every connection, internal ones too"),
+    Rule("*", "**.connections.#.port", TYPE, "chosen by the system"),
+    Rule("*", "**.connections.#.rtt", DROP, "there once the server's own first ping was answered"),
+    Rule("*", "**.connections.#.tls_*", TYPE, "chosen by the two TLS libraries"),
+    Rule("*", "**.connections.#.pending_bytes", TYPE, "what was written a moment ago may still be on its way"),
+    Rule("*", "client.id", TYPE, "counts every connection, internal ones too"),
+    Rule("*", "client.rtt", DROP, "there once the server's own first ping was answered"),
+    Rule("Nats-Request-Info", "id", TYPE, "counts every connection, internal ones too"),
+    Rule("Nats-Request-Info", "rtt", DROP, "there once the server's own first ping was answered"),
+)
+
+# Figures of the process, in varz and statsz, over HTTP and over $SYS.
+PROCESS = (
+    Rule("*", "**.go", DROP, "edged is not written in Go"),
+    Rule("*", "**.gomaxprocs", DROP, "edged is not written in Go"),
+    Rule("*", "**.gomemlimit", DROP, "edged is not written in Go"),
+    Rule("*", "**.mem", TYPE, "a measurement"),
+    Rule("*", "**.cpu", TYPE, "a measurement"),
+    Rule("*", "**.disk_io_wait_stats", DROP, "queues of the Go implementation's limit on blocking calls"),
+    Rule("/varz", "port", TYPE, "chosen by the system"),
+    Rule("/varz", "http_port", TYPE, "chosen by the system"),
+    Rule("VARZ", "data.port", TYPE, "chosen by the system"),
+    Rule("VARZ", "data.http_port", TYPE, "chosen by the system"),
+    Rule("/varz", "subscriptions", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("VARZ", "data.subscriptions", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("STATSZ", "statsz.subscriptions", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("*", "**.config.store_dir", TYPE, "a path of the process"),
+)
+
+# The subscription list.
+SUBSCRIPTIONS = (
+    Rule("/subsz", "num_*", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("SUBSZ", "data.num_*", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("ACCOUNT.SUBSZ", "data.num_*", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("*", "**.cache_hit_rate", TYPE, "depends on how the implementation caches"),
+    Rule("*", "**.avg_fanout", TYPE, "depends on how the implementation caches"),
+    Rule("*", "**.max_fanout", TYPE, "depends on how the implementation caches"),
+    Rule("*", "**.sublist_stats.num_*", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("/subsz", "total", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("*SUBSZ", "data.total", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("*", "**.subscriptions_list", OWN, "walks a map, and lists internal subscriptions of the implementation"),
+    Rule("*", "**.subscriptions_list_detail", SORT, "walks a map"),
+)
+
+# Accounts.
+ACCOUNTS = (
+    Rule("*", "**.accounts", SORT, "walks a map"),
+    Rule("*", "**.account_statz", SORT, "walks a map"),
+    Rule("*", "**.exports", OWN, "walks a map, and lists how the implementation offers its own services"),
+    Rule("*", "**.imports", OWN, "walks a map, and lists how the implementation offers its own services"),
+    Rule("*", "**.allow", SORT, "walks a subscription list"),
+    Rule("*", "**.deny", SORT, "walks a subscription list"),
+    Rule("*", "**.num_subscriptions", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("*", "**.account_detail.subscriptions", TYPE, "counts internal subscriptions of the implementation"),
+    Rule("ACCOUNT.INFO", "data.subscriptions", TYPE, "counts internal subscriptions of the implementation"),
+)
+
+# Documents about the inside of the Go implementation: that they are answered is all that can be asked.
+INSIDE = (
+    Rule("EXPVARZ", "data.*", DROP, "variables of the Go runtime"),
+    Rule("/debug/vars", "*", DROP, "variables of the Go runtime"),
+    Rule("IPQUEUESZ", "data.*", DROP, "names of internal queues"),
+    Rule("/ipqueuesz", "*", DROP, "names of internal queues"),
+)
+
+RULES: tuple[Rule, ...] = (
+    *INFO,
+    *CONNECTION,
+    *PROCESS,
+    *SUBSCRIPTIONS,
+    *ACCOUNTS,
+    *INSIDE,
+    *ANYWHERE,
+)
+
+
+def treatment(where: str, path: str) -> Treatment | None:
+    """How the value at `path` of the document `where` is treated; None: it is compared."""
+    for rule in RULES:
+        if fnmatchcase(where, rule.where) and _path_matches(path, rule.path):
+            return rule.treatment
+    return None
+
+
+def _path_matches(path: str, pattern: str) -> bool:
+    if pattern.startswith(ANY_DEPTH):
+        inner = pattern[len(ANY_DEPTH) :]
+        return fnmatchcase(path, inner) or fnmatchcase(path, "*." + inner)
+    return fnmatchcase(path, pattern)

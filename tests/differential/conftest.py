@@ -1,0 +1,17 @@
+"""Fixtures of the differential tests: the pairs of servers, started on demand and ended with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.differential.pairs import Pairs
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
+    """The servers of the whole run, by configuration."""
+    started = Pairs(tmp_path_factory.mktemp("differential"))
+    yield started
+    started.stop()
