@@ -148,9 +148,7 @@ def _help(_flags: ParsedFlags) -> int:
         print(f"\n{title}:")
         for flag in flags:
             print(f"  {_shown(flag):<34}{flag.help}")
-    print(
-        "\nFlags take one dash or two, and override the configuration file. A boolean is turned off by =false."
-    )
+    print("\nFlags take one dash or two and override the configuration file; =false turns a switch off.")
     print("Every key of the file is explained in edged.conf.example.")
     return EXIT_OK
 
@@ -161,12 +159,10 @@ def _shown(flag: Flag) -> str:
 
 
 def _help_tls(_flags: ParsedFlags) -> int:
-    print(
-        "TLS is configured by a tls block, for clients at the top level and in websocket, leafnodes, cluster:\n"
-    )
+    print("A tls block at the top level is for clients; websocket, leafnodes and cluster have their own:\n")
     print('  tls {\n    cert_file: "server.pem"\n    key_file: "server-key.pem"')
     print(
-        '    ca_file: "clients-ca.pem"   # with verify: who may sign client certificates\n    verify: true\n  }'
+        '    verify: true                # ask clients for a certificate\n    ca_file: "clients-ca.pem"\n  }'
     )
     for title, names in (
         ("cipher_suites", CIPHER_SUITES),

@@ -43,13 +43,14 @@ def run(options: Options, config_path: Path | None, flags_reapply: Callable[[Opt
         return flags_reapply(load_file(config_path, os.environ).options)
 
     log = Log(options.logging)
+    exit_code = 0
     try:
         trio.run(serve, options, log, LocalRouter(), load_again, strict_exception_groups=True)
     except* (ListenError, TlsConfigError, OSError) as group:
         for error in _leaves(group):
             log.fatal(str(error))
-        return 1
-    return 0
+        exit_code = 1
+    return exit_code
 
 
 async def serve(options: Options, log: Log, router: Router, load_again: LoadOptions) -> None:
@@ -130,7 +131,7 @@ async def _stop(server: Server, listeners: list[Listener], system: SystemService
     system.announce_shutdown()
     with trio.move_on_after(DRAIN_S):
         for connection in list(server.connections.values()):
-            await connection.drained()
+            await connection.writer.drained()
     server.log.info("Server exiting")
 
 

@@ -1,7 +1,7 @@
 """Telling a running daemon what to do, by the command line: `edged --signal reload=/run/edged.pid`.
 
-Rules: the process is named by its id, by a prefix of ids with `*`, or by a file that holds the id. Without one,
-the only running process of the same program name is meant; several are an error that lists them.
+Rules: the process is named by its id, by a prefix of ids with `*`, or by a file that holds the id. Without
+one, the only running process of the same program name is meant; several are an error that lists them.
 """
 
 import os

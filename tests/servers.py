@@ -1,11 +1,11 @@
 """Real servers for tests: start nats-server or edged on free loopback ports, end them by their own pid.
 
-Rules: a server is ready when its ports file names its listeners and its client port has sent INFO; waiting is polling with
-a deadline. Every server writes to a log of its own, which the error of a server that does not start quotes. Servers get
-port -1 and say in the ports file what they chose, so tests may run side by side.
+Rules: a server is ready when its ports file names its listeners and its client port has sent INFO; waiting is
+polling with a deadline. Every server writes to a log of its own, which the error of a server that does not
+start quotes. Servers get port -1 and say in the ports file what they chose, so tests may run side by side.
 
-Fixtures: `nats_server` and `edged_server` are one plain server each for the whole run; `real_server` runs a test
-over both. A test that needs its own configuration calls `start_server` and stops what it started.
+Fixtures: `nats_server` and `edged_server` are one plain server each for the whole run; `real_server` runs a
+test over both. A test that needs its own configuration calls `start_server` and stops what it started.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ STOP_DEADLINE_S = 5.0
 POLL_INTERVAL_S = 0.005
 LOG_TAIL_LINES = 30
 
-# What every server of the tests listens on. The configuration of the test comes after it, and a later key wins.
+# What every server of the tests listens on. The test's own configuration comes after it, and a later key wins.
 LISTENERS = 'host: 127.0.0.1\nport: -1\nhttp: "127.0.0.1:-1"\n'
 
 
 PORT_VARIABLE = re.compile(r"\$\{port\.(\w+)\}")
 
 
-class ServerDidNotStart(AssertionError):
+class ServerStartError(AssertionError):
     """The program ended, or was not ready before the deadline; the message holds the end of its log."""
 
 
@@ -173,7 +173,7 @@ def config_of_process(config_text: str, directory: Path) -> str:
 
 
 def _with_free_ports(config_text: str) -> tuple[str, dict[str, tuple[str, int]]]:
-    """Resolve `${port.name}`: a free port, listed as listener `name`. For listeners that the ports file leaves out."""
+    """Resolve `${port.name}` to a free port, listed as listener `name`: the ports file leaves some out."""
     chosen: dict[str, tuple[str, int]] = {}
     for name in PORT_VARIABLE.findall(config_text):
         with socket.socket() as probe:
@@ -189,9 +189,9 @@ def _poll(process: subprocess.Popen[bytes], log_path: Path, attempt: Callable[[]
         if result is not None:
             return result
         if process.poll() is not None:
-            raise ServerDidNotStart(f"exit status {process.returncode}\n{_log_tail(log_path)}")
+            raise ServerStartError(f"exit status {process.returncode}\n{_log_tail(log_path)}")
         if time.monotonic() > deadline:
-            raise ServerDidNotStart(f"no {wanted} after {START_DEADLINE_S} s\n{_log_tail(log_path)}")
+            raise ServerStartError(f"no {wanted} after {START_DEADLINE_S} s\n{_log_tail(log_path)}")
         time.sleep(POLL_INTERVAL_S)
 
 
@@ -218,7 +218,7 @@ def _wait_info(process: subprocess.Popen[bytes], host: str, port: int, log_path:
             with socket.create_connection((host, port), timeout=START_DEADLINE_S) as connection:
                 stream = connection.makefile("rb")
                 line = stream.readline()
-                # The server's end is awaited so that this connection does not count against a limit of the test.
+                # The server's end is awaited, so that this connection counts against no limit of the test.
                 connection.shutdown(socket.SHUT_WR)
                 stream.read()
         except OSError:  # Not listening yet, or the listener was reset while it starts.

@@ -6,14 +6,15 @@ Rules: every key is derived from a name, so that a failing test fails again the 
 import base64
 import hashlib
 import json
+from typing import Any
 
 from edged.core import nkeys
 from edged.core.jwt import write_token
 from edged.core.nkeys import KeyKind
 
 ISSUED_AT_S = 1_700_000_000
-UNLIMITED_USER: dict[str, object] = {"subs": -1, "data": -1, "payload": -1}
-UNLIMITED_ACCOUNT: dict[str, object] = {
+UNLIMITED_USER: dict[str, Any] = {"subs": -1, "data": -1, "payload": -1}
+UNLIMITED_ACCOUNT: dict[str, Any] = {
     "subs": -1,
     "data": -1,
     "payload": -1,
@@ -33,7 +34,7 @@ def public(kind: KeyKind, name: str) -> str:
     return nkeys.public_from_seed(seed(kind, name))
 
 
-def operator_token(name: str = "operator", **nats: object) -> str:
+def operator_token(name: str = "operator", **nats: Any) -> str:
     payload = {
         "sub": public(KeyKind.OPERATOR, name),
         "iat": ISSUED_AT_S,
@@ -43,7 +44,7 @@ def operator_token(name: str = "operator", **nats: object) -> str:
 
 
 def account_token(
-    name: str, *, signer: str = "operator", top: dict[str, object] | None = None, **nats: object
+    name: str, *, signer: str = "operator", top: dict[str, Any] | None = None, **nats: Any
 ) -> str:
     payload = {
         "sub": public(KeyKind.ACCOUNT, name),
@@ -55,20 +56,20 @@ def account_token(
     return write_token(payload, seed(KeyKind.OPERATOR, signer))
 
 
-def user_token(name: str, account: str, *, top: dict[str, object] | None = None, **nats: object) -> str:
+def user_token(name: str, account: str, *, top: dict[str, Any] | None = None, **nats: Any) -> str:
     """A user signed by the account's own key."""
     return write_token(_user(name, top, {**UNLIMITED_USER, **nats}), seed(KeyKind.ACCOUNT, account))
 
 
 def scoped_user_token(
-    name: str, account: str, signing_key: str, *, top: dict[str, object] | None = None, **nats: object
+    name: str, account: str, signing_key: str, *, top: dict[str, Any] | None = None, **nats: Any
 ) -> str:
     """A user signed by a signing key of the account; without limits unless given."""
     issuer_account = {"issuer_account": public(KeyKind.ACCOUNT, account)}
     return write_token(_user(name, top, {**issuer_account, **nats}), seed(KeyKind.ACCOUNT, signing_key))
 
 
-def activation_token(exporter: str, importer: str, subject: str, kind: str, **top: object) -> str:
+def activation_token(exporter: str, importer: str, subject: str, kind: str, **top: Any) -> str:
     payload = {
         "sub": public(KeyKind.ACCOUNT, importer),
         "iat": ISSUED_AT_S,
@@ -78,7 +79,7 @@ def activation_token(exporter: str, importer: str, subject: str, kind: str, **to
     return write_token(payload, seed(KeyKind.ACCOUNT, exporter))
 
 
-def first_generation_token(payload: dict[str, object], signing_seed: str, algorithm: str = "ed25519") -> str:
+def first_generation_token(payload: dict[str, Any], signing_seed: str, algorithm: str = "ed25519") -> str:
     """A version 1 token: the type at the top, and the payload alone signed."""
     claims = {**payload, "iss": nkeys.public_from_seed(signing_seed)}
     body = encode_part(json.dumps(claims).encode())
@@ -94,7 +95,7 @@ def sign_nonce(name: str, nonce: bytes) -> str:
     return nkeys.encode_signature(nkeys.sign(seed(KeyKind.USER, name), nonce))
 
 
-def _user(name: str, top: dict[str, object] | None, nats: dict[str, object]) -> dict[str, object]:
+def _user(name: str, top: dict[str, Any] | None, nats: dict[str, Any]) -> dict[str, Any]:
     return {
         "sub": public(KeyKind.USER, name),
         "name": name,

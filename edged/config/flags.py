@@ -63,7 +63,7 @@ def parse_flags(arguments: Sequence[str]) -> ParsedFlags:
         name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
         flag = _BY_NAME.get(name)
         if flag is None:
-            raise FlagError(f"unknown flag {word.split('=')[0]}{_suggestion(name)}; see edged --help")
+            raise FlagError(f"unknown flag {word.split('=')[0]}{_suggestion(name)}")
         if flag.kind is bool:
             text = text if equals else "true"
         elif not equals:
@@ -77,7 +77,7 @@ def parse_flags(arguments: Sequence[str]) -> ParsedFlags:
 def _suggestion(name: str) -> str:
     close = difflib.get_close_matches(name, _BY_NAME, n=1)
     if not close:
-        return ""
+        return ": see edged --help"
     return f": did you mean {'--' if len(close[0]) > 2 else '-'}{close[0]}?"
 
 
@@ -238,7 +238,7 @@ FLAG_GROUPS: tuple[tuple[str, tuple[Flag, ...]], ...] = (
                  "tell a running server: reload, reopen, ldm, quit, term or stop; <pid> may be a pid file"),
             Flag(("client_advertise",), str, "<host:port>", "tell clients to connect here",
                  _set("client_advertise")),
-            Flag(("ports_file_dir",), str, "<directory>", "write <program>_<pid>.ports, the ports in use, here",
+            Flag(("ports_file_dir",), str, "<directory>", "write the ports in use to <program>_<pid>.ports",
                  _set("ports_file_dir")),
         ),
     ),

@@ -273,7 +273,7 @@ class _Parser(Scanner):
                 )
             items.append(self.value())
             self.skip(_LINE_SPACE)
-            if not self.skip(_COMMENT) and (character := self.next()) != "]":
+            if not self.skip(_COMMENT) and (character := self.next()) not in ("]", ""):
                 if character not in (",", "\n", "\r"):
                     raise self.error("expected ',' or ']' after this array value: quote values with spaces")
                 self.at += 1
@@ -293,7 +293,7 @@ class _Parser(Scanner):
                 break
             self.pair(pairs, in_map=True)
             self.skip(_LINE_SPACE)
-            if not self.skip(_COMMENT) and (character := self.next()) != "}":
+            if not self.skip(_COMMENT) and (character := self.next()) not in ("}", ""):
                 if character not in (",", ";", "\n", "\r"):
                     raise self.error(
                         "expected ',', ';', '}' or a new line after this value: quote values with spaces"

@@ -65,7 +65,8 @@ class Scanner:
         if character == ".":
             return self.decimal(begin, negative, position)
         suffix = self.skip(_SIZE_SUFFIX)
-        if self.next() in _NUMBER_END:
+        # nats-server takes a size for text when ']' follows it at once.
+        if self.next() in _NUMBER_END and not (suffix and self.next() == "]"):
             return Value(self.integer(digits, negative, suffix.lower(), begin), position)
         if negative and not suffix:
             raise self.error("expected the end of the number: quote the value if it is text")

@@ -63,9 +63,12 @@ class Table:
         return next((key for key in self.keys if lowered in key.names), None)
 
     def nearest(self, name: str) -> str | None:
-        known = [spelling for key in self.keys for spelling in key.names]
-        close = difflib.get_close_matches(name.lower()[:64], known, n=1)
-        return close[0] if close else None
+        written = name.lower()[:64]
+        # The usual spelling of a key is the better advice, so other spellings come second.
+        for known in ([key.name for key in self.keys], [one for key in self.keys for one in key.names[1:]]):
+            if close := difflib.get_close_matches(written, known, n=1):
+                return close[0]
+        return None
 
 
 def key(

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from edged.core import headers, wire
+from edged.core import headers, trace, wire
 from edged.core.fanout import RESERVED_REPLIES
-from edged.core.limits import STALL_BYTES, STALL_S
+from edged.core.limits import STALL_S
 from edged.core.permissions import ALL, Permissions, ResponseTracker
 from edged.core.subjects import valid_literal, valid_subscription
 from edged.core.twins import PUBLISHES, Outbox, Parser, Publishes, Subscription
@@ -26,6 +26,7 @@ from edged.server.connect import ConnectError, ConnectFields, parse_connect
 from edged.server.identity import AuthFailed, Identity
 from edged.server.reasons import Reason
 from edged.server.transport import ConnectionLost, Transport
+from edged.server.writer import Writer
 
 if TYPE_CHECKING:
     from edged.core.wire import Event, Publish
@@ -63,8 +64,11 @@ class ClientConnection:
         self.subscriptions_max = options.max_subscriptions
         self.stalls = 0
         self.outbox = Outbox(self, options.max_pending)
+        self.writer = Writer(server, transport, self.outbox, str(self), self._give_up)
         self.parser = Parser(options.max_control_line, 0)
         self.context: PublishContext = self.account.internal
+        # Cancelled by close(), which mostly comes from somebody other than the reading task.
+        self._scope = trio.CancelScope()
         self._is_admitted = False
         self._connect_seen = False
         self._first_pong_sent = False
@@ -73,39 +77,44 @@ class ClientConnection:
         self._received_at = 0.0
         self._deadline: Deadline | None = None
         self._expiry: Deadline | None = None
-        self._writer: trio.CancelScope | None = None
-        self._relieved: trio.Event | None = None
+
+    def __str__(self) -> str:
+        """How the log names a connection."""
+        return f"{self.transport.remote_ip}:{self.transport.remote_port} - cid:{self.cid}"
 
     # --- life ---
 
     async def serve(self) -> None:
         """Run the connection to its end."""
         try:
-            await self._open()
-            while self.reason is None:
-                chunk = await self.transport.receive()
-                if not chunk:
-                    self.close(reasons.CLIENT_CLOSED)
-                    break
-                self._received_at = trio.current_time()
-                if not self._is_admitted:
-                    # Authentication awaits, and the receive buffer is shared by all connections.
-                    chunk = bytes(chunk)
-                await self._process(self.parser.feed(chunk))
-                congested = self.server.flush()
-                if congested is not None and self.reason is None:
-                    await self._stall(congested)
+            with self._scope:
+                await self._open()
+                await self._read()
         except ConnectionLost:
-            self.close(reasons.READ_ERROR if self.reason is None else self.reason)
+            self.close(reasons.READ_ERROR)
         finally:
             self.close(reasons.SERVER_SHUTDOWN)
             self.server.forget(self)
-            with trio.CancelScope(shield=True):
-                await self.transport.shutdown()
+            await self.transport.shutdown()
+
+    async def _read(self) -> None:
+        while self.reason is None:
+            chunk = await self.transport.receive()
+            if not chunk:
+                self.close(reasons.CLIENT_CLOSED)
+                return
+            self._received_at = trio.current_time()
+            if not self._is_admitted:
+                # Authentication awaits, and the receive buffer is shared by all connections.
+                chunk = bytes(chunk)
+            await self._process(self.parser.feed(chunk))
+            congested = self.server.flush()
+            if congested is not None and self.reason is None:
+                await self._stall(congested)
 
     def take_transport(self, transport: Transport) -> None:
         """Go on over another transport: the same socket, wrapped in TLS."""
-        self.transport = transport
+        self.transport = self.writer.transport = transport
 
     async def _open(self) -> None:
         """Start the clock. Without authentication the client may publish at once, as telnet users do."""
@@ -131,24 +140,27 @@ class ClientConnection:
         if not self.outbox.overflowed:
             # The peer may be gone already; then there is nobody to tell.
             with suppress(ConnectionLost):
-                self._write()
+                self.writer.write()
         for deadline in (self._deadline, self._expiry):
             if deadline is not None:
                 deadline.cancel()
-        if self._writer is not None:
-            self._writer.cancel()
-        self.outbox.discard()
+        self.writer.stop()
+        self._scope.cancel()
         self.server.closing(self)
 
     # --- input ---
 
     async def _process(self, events: list[Event]) -> None:
         while True:
+            if self.server.log.is_trace:
+                self._trace_incoming(events)
             for event in events:
                 if self.reason is not None:
                     return
                 if isinstance(event, wire.Connect):
                     await self._connect(event)
+                elif isinstance(event, wire.Broken) and event.reason == "control_line":
+                    self.close(reasons.CONTROL_LINE_EXCEEDED, event.error)
                 elif not self._is_admitted and not await self._admit_by_default():
                     return
                 elif isinstance(event, PUBLISHES):
@@ -158,6 +170,12 @@ class ClientConnection:
             if not events or not isinstance(events[-1], wire.Connect) or self.reason is not None:
                 return
             events = self.parser.feed(b"")
+
+    def _trace_incoming(self, events: list[Event]) -> None:
+        payload_max = self.server.log.options.max_traced_msg_len
+        for event in events:
+            for line in trace.incoming(event, payload_max):
+                self.server.log.trace(f"{self} - {line}")
 
     def _operate(self, event: Event) -> None:
         """Everything but CONNECT and publishes."""
@@ -193,7 +211,7 @@ class ClientConnection:
         if self.server.options.no_fast_producer_stall or congested is self:
             return
         self.stalls += 1
-        relieved = congested.relieved()
+        relieved = congested.writer.relieved()
         with trio.move_on_after(STALL_S):
             await relieved.wait()
 
@@ -363,80 +381,25 @@ class ClientConnection:
 
     def send(self, data: bytes) -> None:
         """Queue protocol bytes; they leave with the next flush."""
-        outbox = self.outbox
-        outbox.append(data)
-        if not outbox.listed:
-            outbox.listed = True
-            self.server.fanout.dirty.append(outbox)
+        self.writer.send(data)
 
     def send_error(self, text: str) -> None:
         """Queue an -ERR. Line breaks cannot be smuggled into it."""
-        self.send(
-            b"-ERR '%s'\r\n" % text.replace("\r", "").replace("\n", "").encode("utf-8", "surrogateescape")
-        )
+        line = text.replace("\r", "").replace("\n", "").encode("utf-8", "surrogateescape")
+        self.writer.send(b"-ERR '%s'\r\n" % line)
 
     def flush(self) -> bool:
         """Write what waits. True when so much is left that publishers should slow down."""
         if self.reason is not None:
             self.outbox.discard()
             return False
-        if self.outbox.overflowed:
-            self.server.slow_consumer(self)
-            self.close(reasons.SLOW_CONSUMER_PENDING)
-            return False
-        if self._writer is None:
-            try:
-                self._write()
-            except ConnectionLost:
-                self.close(reasons.WRITE_ERROR)
-                return False
-            if self.outbox.pending_bytes:
-                self._writer = trio.CancelScope()
-                self.server.nursery.start_soon(self._drain, self._writer)
-        return self.outbox.pending_bytes > STALL_BYTES
+        return self.writer.flush()
 
-    def _write(self) -> None:
-        outbox = self.outbox
-        pending = outbox.pending_bytes
-        if pending:
-            outbox.consume(self.transport.send_nowait(outbox.peek()))
-
-    async def _drain(self, scope: trio.CancelScope) -> None:
-        """Write what the socket did not take at once, until nothing is left."""
-        deadline_s = self.server.options.write_deadline_s
-        with scope:
-            try:
-                while self.outbox.pending_bytes:
-                    with trio.move_on_after(deadline_s) as patience:
-                        await self.transport.wait_sendable()
-                    if patience.cancelled_caught:
-                        self.server.slow_consumer(self, reasons.SLOW_CONSUMER_DEADLINE)
-                        self.close(reasons.SLOW_CONSUMER_DEADLINE)
-                        return
-                    self._write()
-                    if self._relieved is not None and self.outbox.pending_bytes < STALL_BYTES // 2:
-                        self._relieved.set()
-                        self._relieved = None
-            except ConnectionLost:
-                self.close(reasons.WRITE_ERROR)
-            finally:
-                self._writer = None
-                if self._relieved is not None:
-                    self._relieved.set()
-                    self._relieved = None
-
-    async def drained(self) -> None:
-        """Wait until nothing waits to be written, or the connection is closed."""
-        while self._writer is not None and self.reason is None:
-            await self.relieved().wait()
-
-    def relieved(self) -> trio.Event:
-        """Set once most of what waits has been written."""
-        if self._relieved is None:
-            self._relieved = trio.Event()
-            if self._writer is None:
-                self._relieved.set()
-        return self._relieved
+    def _give_up(self, reason: Reason) -> None:
+        """Writing has failed."""
+        if reason is not reasons.WRITE_ERROR and self.reason is None:
+            self.server.slow_consumer(self, reason)
+        self.close(reason)
 
     # --- timers ---
 

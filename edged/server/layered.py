@@ -67,7 +67,7 @@ class LayeredTransport(ABC):
         position = 0
         if self._held_back and total:
             self._held_back = False
-            position = 0
+            position = 1
         while position < total:
             chunk = view[position : position + CHUNK_BYTES]
             self._tail = self._encode(chunk)

@@ -26,6 +26,8 @@ from edged.server.transport import ConnectionLost, PlainTransport, Transport
 from edged.server.websocket import WebSocketRefused, accept_websocket
 
 _BACKLOG = 1024
+# Room for the protocol around the largest payload in one compressed WebSocket message.
+WEBSOCKET_SLACK_BYTES = 64 * 1024
 # With no file descriptors left accept() fails at once and for a while: a pause instead of a busy loop.
 _DESCRIPTORS_PAUSE_S = 0.1
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -146,7 +148,7 @@ class Listener:
             self.server.log.error(
                 "TLS handshake failed", cid=connection.cid, ip=wire.remote_ip, error=failure
             )
-            connection.close(reasons.TLS_HANDSHAKE, "Secure Connection - TLS Required")
+            connection.close(reasons.TLS_HANDSHAKE)
         except ConnectionLost:
             connection.close(reasons.CLIENT_CLOSED)
         return connection
@@ -162,7 +164,10 @@ class Listener:
                 self.server.log.error("TLS handshake failed", ip=wire.remote_ip, error=failure)
                 await wire.shutdown()
                 return None
-        upgraded = await accept_websocket(transport, options)
+        inflated_max = self.server.options.max_payload + WEBSOCKET_SLACK_BYTES
+        upgraded = await accept_websocket(transport, options, inflated_bytes_max=inflated_max)
+        if upgraded.kind != "WEBSOCKET":
+            raise ConnectionLost("leaf links are not accepted here")
         connection = self._connection(upgraded)
         await _send(upgraded, self.server.info_line(connection))
         return connection

@@ -10,6 +10,7 @@ Rules:
 * Errors of the operating system become ConnectionLost here, once.
 """
 
+import contextlib
 import socket
 from typing import Final, Protocol
 
@@ -108,7 +109,9 @@ class PlainTransport:
         self._full_reads = 0
         if connected.family in (socket.AF_INET, socket.AF_INET6):
             # Replies are written in whole batches already; waiting for more would only delay them.
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Some systems refuse when the peer has gone since accept; reading will say so.
+            with contextlib.suppress(OSError):
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     async def receive(self) -> memoryview | bytes:
         while True:

@@ -1,4 +1,4 @@
-"""The permission check against a naive model over a small alphabet, and the rules of nats-server by example."""
+"""The permission check against a naive model over a small alphabet, and nats-server's rules by example."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Print what a server answers to scripts: `python -m tests.differential [--server nats-server] [part of a case name]`."""
+"""Print what a server answers to scripts: `python -m tests.differential [--server edged] [part of a name]`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def main() -> int:
     chosen = [case for case in cases() if arguments.part in case.id]
     with tempfile.TemporaryDirectory(prefix="differential-") as directory:
         for number, case in enumerate(chosen):
-            server = start_server(arguments.server, resolve(case.header.config), Path(directory) / str(number))
+            server = start_server(
+                arguments.server, resolve(case.header.config), Path(directory) / str(number)
+            )
             try:
                 transcript = run(case, server)
             finally:

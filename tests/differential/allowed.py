@@ -1,11 +1,11 @@
 """The tables of allowed differences: which values of which JSON document are not compared, and why.
 
-A rule names a document (`where`), a dotted path (`#` stands for every item of a list) and a treatment:
-TYPE compares only that both have a value of that JSON type; SORT compares a list without its order; OWN is SORT without
-the entries whose subject is under `$SYS`, which are the server's own; DROP does not compare the key at all, not even its
-presence. The first rule that matches counts. Both `where` and `path` are shell patterns; a path that
-opens with `**.` matches at every depth. Everything that no rule names must be equal. A rule without a good reason does
-not belong here: a client or a dashboard somewhere reads each of these keys.
+A rule names a document (`where`), a dotted path (`#` stands for every item of a list) and a treatment: TYPE
+compares only that both have a value of that JSON type; SORT compares a list without its order; OWN is SORT
+without the entries whose subject is under `$SYS`, which are the server's own; DROP does not compare the key
+at all, not even its presence. The first rule that matches counts. Both `where` and `path` are shell patterns;
+a path that opens with `**.` matches at every depth. Everything that no rule names must be equal. A rule
+without a good reason does not belong here: a client or a dashboard somewhere reads each of these keys.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
-
 
 ANY_DEPTH = "**."
 
@@ -61,13 +60,15 @@ INFO = (
     Rule("INFO", "xkey", DROP, "only of use to auth callout, which names it in its own requests"),
 )
 
-# What one connection looks like, in connz and in events. The scripts sync before they ask, so counters are exact.
+# What one connection looks like, in connz and in events. Counters are exact: the scripts sync before they ask.
 CONNECTION = (
     Rule("*", "**.cid", TYPE, "counts every connection, internal ones too"),
     Rule("*", "**.connections.#.port", TYPE, "chosen by the system"),
     Rule("*", "**.connections.#.rtt", DROP, "there once the server's own first ping was answered"),
     Rule("*", "**.connections.#.tls_*", TYPE, "chosen by the two TLS libraries"),
-    Rule("*", "**.connections.#.pending_bytes", TYPE, "what was written a moment ago may still be on its way"),
+    Rule(
+        "*", "**.connections.#.pending_bytes", TYPE, "what was written a moment ago may still be on its way"
+    ),
     Rule("*", "client.id", TYPE, "counts every connection, internal ones too"),
     Rule("*", "client.rtt", DROP, "there once the server's own first ping was answered"),
     Rule("Nats-Request-Info", "id", TYPE, "counts every connection, internal ones too"),
@@ -103,7 +104,12 @@ SUBSCRIPTIONS = (
     Rule("*", "**.sublist_stats.num_*", TYPE, "counts internal subscriptions of the implementation"),
     Rule("/subsz", "total", TYPE, "counts internal subscriptions of the implementation"),
     Rule("*SUBSZ", "data.total", TYPE, "counts internal subscriptions of the implementation"),
-    Rule("*", "**.subscriptions_list", OWN, "walks a map, and lists internal subscriptions of the implementation"),
+    Rule(
+        "*",
+        "**.subscriptions_list",
+        OWN,
+        "walks a map, and lists internal subscriptions of the implementation",
+    ),
     Rule("*", "**.subscriptions_list_detail", SORT, "walks a map"),
 )
 

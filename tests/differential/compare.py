@@ -16,7 +16,8 @@ CONTEXT_LINES = 12
 class Transcript:
     """What one server answered to a case, line by line.
 
-    `missing` lists texts that the case must show and did not; `stopped` says why the script could not be finished.
+    `missing` lists texts that the case must show and did not; `stopped` says why the script could not be
+    finished.
     """
 
     server: str
@@ -28,7 +29,9 @@ class Transcript:
 def difference(reference: Transcript, subject: Transcript) -> str | None:
     """None when both said the same, else the two transcripts side by side."""
     if reference.stopped:
-        return _failure("the script cannot be finished against the reference: " + reference.stopped, reference, subject)
+        return _failure(
+            "the script cannot be finished against the reference: " + reference.stopped, reference, subject
+        )
     if reference.missing:
         return _failure(f"the case does not show what it is for: {reference.missing}", reference, subject)
     if reference.lines != subject.lines:

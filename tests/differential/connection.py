@@ -1,8 +1,8 @@
 """A raw client connection: sends bytes as they are, cuts what arrives into frames, decides nothing.
 
-Rules: a frame is one protocol line with the payload that belongs to it, kept as the bytes that arrived. Waiting always has
-a deadline. A reset by the server counts as its end of the connection: whether the kernel says one or the other depends on
-unread input, not on the protocol.
+Rules: a frame is one protocol line with the payload that belongs to it, kept as the bytes that arrived.
+Waiting always has a deadline. A reset by the server counts as its end of the connection: whether the kernel
+says one or the other depends on unread input, not on the protocol.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECEIVE_BYTES = 65536
 MESSAGE = re.compile(rb"(H?MSG) .*?(\d+)$", re.DOTALL)
 
 
-class NoFrame(AssertionError):
+class NoFrameError(AssertionError):
     """Nothing arrived before the deadline."""
 
 
@@ -28,7 +28,8 @@ class NoFrame(AssertionError):
 class Frame:
     """One protocol line, without its CRLF, and the payload of a message, without its CRLF.
 
-    `line_end` is what ended the line (always CRLF from a correct server), `payload_end` what followed the payload.
+    `line_end` is what ended the line (always CRLF from a correct server), `payload_end` what followed the
+    payload.
     """
 
     line: bytes
@@ -94,8 +95,8 @@ class Connection:
     def frame(self, deadline_s: float = FRAME_DEADLINE_S) -> Frame | None:
         """The next frame, or None when the server ended the connection.
 
-        The server's own PINGs are answered and not shown, because when they come depends on how long a script takes;
-        a script about them asks to see them, and then they stay unanswered.
+        The server's own PINGs are answered and not shown, because when they come depends on how long a script
+        takes; a script about them asks to see them, and then they stay unanswered.
         """
         until = time.monotonic() + deadline_s
         while True:
@@ -113,12 +114,12 @@ class Connection:
             return False
         left_s = until - time.monotonic()
         if left_s <= 0:
-            raise NoFrame(f"nothing arrived in time; unfinished: {self._data[:200]!r}")
+            raise NoFrameError(f"nothing arrived in time; unfinished: {self._data[:200]!r}")
         self._socket.settimeout(left_s)
         try:
             data = self._socket.recv(RECEIVE_BYTES)
         except TimeoutError:
-            raise NoFrame(f"nothing arrived in time; unfinished: {self._data[:200]!r}") from None
+            raise NoFrameError(f"nothing arrived in time; unfinished: {self._data[:200]!r}") from None
         except OSError:  # Reset by the server, or TLS ended without goodbye: the same end for our purpose.
             data = b""
         self.closed = not data

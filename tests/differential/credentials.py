@@ -1,7 +1,8 @@
 """Keys and signed tokens for the scripts: every name gives the same key pair in every run.
 
-`key("U", "alice")` is a user key pair whose seed is derived from the name, so that configurations and scripts refer to it
-as `${public.U.alice}` and nobody keeps secrets in files. Tokens are NATS JWTs (version 2 claims), signed with Ed25519.
+`key("U", "alice")` is a user key pair whose seed is derived from the name, so that configurations and scripts
+refer to it as `${public.U.alice}` and nobody keeps secrets in files. Tokens are NATS JWTs (version 2 claims),
+signed with Ed25519.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def token(
     claims: dict[str, Any],
     **top: Any,
 ) -> str:
-    """A JWT about the key (kind, name), signed by `issuer`; `claims` is its `nats` part, `top` adds to the rest."""
+    """A JWT about the key (kind, name), signed by `issuer`; `claims` is its `nats` part, `top` the rest."""
     types = {"O": "operator", "A": "account", "U": "user"}
     body = {
         "iat": ISSUED_AT_S,

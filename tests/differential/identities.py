@@ -1,7 +1,7 @@
 """The cast of the scripts: operator, accounts and users as tokens, and TLS certificates.
 
-Everything is made on first use and the same for both servers of a run. Tokens that are about to expire are made
-anew each time they are asked for, counted from the clock at that moment.
+Everything is made on first use and the same for both servers of a run. Tokens that are about to expire are
+made anew each time they are asked for, counted from the clock at that moment.
 """
 
 from __future__ import annotations
@@ -60,7 +60,12 @@ def scoped_account() -> str:
         "pub": {"allow": ["out.{{name()}}"]},
         "sub": {"allow": ["in.{{name()}}.>", "_INBOX.>"]},
     }
-    scope = {"kind": "user_scope", "key": public("A", "scoped-signer"), "role": "sensor", "template": template}
+    scope = {
+        "kind": "user_scope",
+        "key": public("A", "scoped-signer"),
+        "role": "sensor",
+        "template": template,
+    }
     return account("scoped", signing_keys=[public("A", "plain-signer"), scope])
 
 
@@ -94,12 +99,12 @@ TOKENS: dict[str, Callable[[], str]] = {
     "restricted": lambda: user(
         "restricted", "app", pub={"allow": ["a.>"], "deny": ["a.secret"]}, sub={"allow": ["b.>", "q work"]}
     ),
-    "responder": lambda: user("responder", "app", sub={"allow": ["ask"]}, resp={"max": 1, "ttl": 60_000_000_000}),
+    "responder": lambda: user(
+        "responder", "app", sub={"allow": ["ask"]}, resp={"max": 1, "ttl": 60_000_000_000}
+    ),
     "tiny": lambda: user("tiny", "app", payload=8, subs=1),
     "guest": lambda: user("guest", "permitting"),
-    "sensor": lambda: token(
-        "U", "sensor", ("A", "scoped-signer"), {"issuer_account": public("A", "scoped")}
-    ),
+    "sensor": lambda: token("U", "sensor", ("A", "scoped-signer"), {"issuer_account": public("A", "scoped")}),
     "unscoped": lambda: user("unscoped", "scoped", signer=("A", "plain-signer")),
     "overreaching": lambda: user("overreaching", "scoped", signer=("A", "scoped-signer")),
     "tampered": lambda: _tampered(user("alice", "app")),
@@ -117,7 +122,7 @@ def _tampered(text: str) -> str:
 
 @functools.cache
 def certificates_directory() -> Path:
-    """A folder with ca.pem, server.pem, server-key.pem and the client certificates alice.pem and mallory.pem."""
+    """A folder with ca.pem, server.pem, server-key.pem and client certificates, for example alice.pem."""
     directory = Path(tempfile.mkdtemp(prefix="differential-tls-"))
     authority = trustme.CA()
     authority.cert_pem.write_to_path(directory / "ca.pem")

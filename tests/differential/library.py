@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.differential.script import Case, parse_file
+from tests.differential.script import parse_file
+from tests.differential.steps import Case
 
 FOLDER = Path(__file__).parent
 SCRIPTS = FOLDER / "scripts"

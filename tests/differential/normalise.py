@@ -1,7 +1,8 @@
 """Normalising: what two correct servers cannot agree on is replaced by its kind, everything else is kept.
 
-Text: server ids, generated service replies and unique ids. JSON: times, durations and what the tables in `allowed` name.
-Rules: pure; a value is never replaced by something that hides its type; the zero time is kept, because it means "never".
+Text: server ids, generated service replies and unique ids. JSON: times, durations and what the tables in
+`allowed` name. Rules: pure; a value is never replaced by something that hides its type; the zero time is
+kept, because it means "never".
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ def mask_text(text: str) -> str:
 
 def type_name(value: Any) -> str:
     """The JSON type of a value; whole and broken numbers are one type."""
-    names = ((bool, "<bool>"), (str, "<string>"), (int | float, "<number>"), (list, "<list>"), (dict, "<object>"))
+    names = (
+        (bool, "<bool>"),
+        (str, "<string>"),
+        (int | float, "<number>"),
+        (list, "<list>"),
+        (dict, "<object>"),
+    )
     return next((name for kind, name in names if isinstance(value, kind)), "<null>")
 
 
@@ -68,7 +75,9 @@ def mask(value: Any, where: str, path: str = "") -> Any:
 
 def _sorted(value: Any) -> Any:
     """A list without its order; anything else stays as it is."""
-    return sorted(value, key=lambda item: json.dumps(item, sort_keys=True)) if isinstance(value, list) else value
+    return (
+        sorted(value, key=lambda item: json.dumps(item, sort_keys=True)) if isinstance(value, list) else value
+    )
 
 
 def _without_own(value: Any) -> Any:
@@ -83,7 +92,7 @@ def _without_own(value: Any) -> Any:
 
 
 def json_lines(text: bytes, where: str) -> list[str] | None:
-    """A JSON document as sorted, indented lines after masking; None when the text is not a JSON object or list."""
+    """A JSON document as sorted, indented lines after masking; None when it is no JSON object or list."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -111,7 +120,7 @@ def frame_lines(frame: Frame, where: str = "") -> list[str]:
     if where and frame.payload is not None:
         lines = json_lines(frame.payload, where)
         if lines is not None:
-            # Replies of internal services have two spaces before the size; clients split on any number of them.
+            # Internal services put two spaces before the size; clients split on any number of them.
             head = re.sub(rb" +\d+$", b" #", frame.line)
             return [show(head + frame.line_end), *lines, show(frame.payload_end)]
     if frame.payload is None:
@@ -120,7 +129,7 @@ def frame_lines(frame: Frame, where: str = "") -> list[str]:
 
 
 def _head(frame: Frame) -> str:
-    """The line of a message; its sizes mean nothing when the header that says who asked is among the headers."""
+    """The line of a message; its sizes mean nothing when a header says who asked."""
     line = frame.line
     if REQUEST_INFO.search(frame.payload or b""):
         line = re.sub(rb" \d+ \d+$", b" # #", line)

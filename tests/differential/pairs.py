@@ -1,7 +1,7 @@
 """Pairs of servers with one configuration: the reference (nats-server) and the subject (edged).
 
-A pair is started when the first case asks for its configuration and serves every case with the same one. A case
-that changes its server (signals, reloads, counters from zero) gets a pair of its own.
+A pair is started when the first case asks for its configuration and serves every case with the same one. A
+case that changes its server (signals, reloads, counters from zero) gets a pair of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.differential.compare import Transcript
 from tests.differential.runner import run
-from tests.differential.script import Case
+from tests.differential.steps import Case
 from tests.differential.variables import resolve
 from tests.servers import RunningServer, start_server
 
@@ -39,11 +39,11 @@ class Pair:
         return self.reference.is_running() and self.subject.is_running()
 
 
-def start_pair(config: str, subject_config: str, directory: Path) -> Pair:
+def start_pair(config: str, subject_config: str, directory: Path, subject_binary: str = SUBJECT) -> Pair:
     """Start both servers, each with its configuration."""
     reference = start_server(REFERENCE, resolve(config), directory / REFERENCE, name=REFERENCE)
     try:
-        subject = start_server(SUBJECT, resolve(subject_config), directory / SUBJECT, name=SUBJECT)
+        subject = start_server(subject_binary, resolve(subject_config), directory / SUBJECT, name=SUBJECT)
     except BaseException:
         reference.stop()
         raise

@@ -1,7 +1,8 @@
 """Runs one case against one server and records a transcript.
 
-Rules: the runner never judges an answer. What cannot be awaited stops the script and is part of the transcript, so that a
-server that hangs differs from one that answers. Connections open on first use and are closed at the end.
+Rules: the runner never judges an answer. What cannot be awaited stops the script and is part of the
+transcript, so that a server that hangs differs from one that answers. Connections open on first use and are
+closed at the end.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import time
 from itertools import groupby
 from typing import Any
 
-from tests.differential import script
+from tests.differential import steps
 from tests.differential.compare import Transcript
-from tests.differential.connection import FRAME_DEADLINE_S, QUIET_S, Connection, Frame, NoFrame
+from tests.differential.connection import FRAME_DEADLINE_S, QUIET_S, Connection, Frame, NoFrameError
 from tests.differential.identities import certificates_directory
 from tests.differential.normalise import frame_lines, json_lines, show
+from tests.differential.script import unescape
 from tests.differential.variables import of_nonce, resolve
 from tests.servers import POLL_INTERVAL_S, RunningServer, config_of_process
 
@@ -39,18 +41,18 @@ ENDING_SIGNALS = ("INT", "TERM")
 PAGES_NOT_COMPARED = ("text/html", "/stacksz")
 
 
-def run(case: script.Case, server: RunningServer) -> Transcript:
+def run(case: steps.Case, server: RunningServer) -> Transcript:
     """Play the case against the server."""
     player = _Player(case, server)
     try:
         for step in case.steps:
             player.play(step)
-    except NoFrame as error:
+    except NoFrameError as error:
         player.transcript.stopped = str(error)
         player.record(f"stopped: {error}")
     finally:
         player.close()
-    if any(isinstance(step, script.Signal) and step.name in ENDING_SIGNALS for step in case.steps):
+    if any(isinstance(step, steps.Signal) and step.name in ENDING_SIGNALS for step in case.steps):
         player.record(f"the server ended with status {server.wait_exit()}")
     elif not server.is_running():
         player.record("the server ended")
@@ -58,7 +60,7 @@ def run(case: script.Case, server: RunningServer) -> Transcript:
 
 
 class _Player:
-    def __init__(self, case: script.Case, server: RunningServer) -> None:
+    def __init__(self, case: steps.Case, server: RunningServer) -> None:
         self.case = case
         self.server = server
         self.transcript = Transcript(server.name)
@@ -73,44 +75,44 @@ class _Player:
         for connection in self._connections.values():
             connection.close()
 
-    def play(self, step: script.Step) -> None:
+    def play(self, step: steps.Step) -> None:
         match step:
-            case script.Open(name, listener):
+            case steps.Open(name, listener):
                 self._open(name, listener, shown=True)
-            case script.StartTls(name, certificate):
+            case steps.StartTls(name, certificate):
                 self._start_tls(name, certificate)
-            case script.Send(name, text, line):
+            case steps.Send(name, text, line):
                 self.record(f"{name}> {text[:120]}")
-                data = script.unescape(self._resolve(text, name))
+                data = unescape(self._resolve(text, name))
                 self._connection(name).send(data + b"\r\n" if line else data)
-            case script.Publish(name, arguments, payload):
+            case steps.Publish(name, arguments, payload):
                 self.record(f"{name}> publish {arguments} = {payload[:120]}")
-                body = script.unescape(self._resolve(payload, name))
-                line = script.unescape(self._resolve(arguments, name))
-                self._connection(name).send(b"PUB %b %d\r\n%b\r\n" % (line, len(body), body))
-            case script.Connect(name, options):
+                body = unescape(self._resolve(payload, name))
+                subjects = unescape(self._resolve(arguments, name))
+                self._connection(name).send(b"PUB %b %d\r\n%b\r\n" % (subjects, len(body), body))
+            case steps.Connect(name, options):
                 self._connect(name, options)
-            case script.Sync(names, reading):
+            case steps.Sync(names, reading):
                 for name in names:
                     self._sync(name, reading)
-            case script.Take(name, count, reading):
+            case steps.Take(name, count, reading):
                 frames = [self._connection(name).frame() for _ in range(count)]
                 self._record_frames(name, frames, reading)
-            case script.TakeUntilClosed(name, reading):
+            case steps.TakeUntilClosed(name, reading):
                 self._until_closed(name, reading)
-            case script.TakeUntilQuiet(name, reading):
+            case steps.TakeUntilQuiet(name, reading):
                 self._until_quiet(name, reading)
-            case script.Close(name):
+            case steps.Close(name):
                 self.record(f"close {name}")
                 self._connections.pop(name).close()
-            case script.Signal(name):
+            case steps.Signal(name):
                 self.record(f"signal {name}")
                 self.server.signal(signal.Signals[f"SIG{name}"])
-            case script.Reload(config):
+            case steps.Reload(config):
                 self._reload(config)
-            case script.Http(method, target, where):
+            case steps.Http(method, target, where):
                 self._http(method, target, where)
-            case script.Shows(text):
+            case steps.Shows(text):
                 if not any(text in line for line in self.transcript.lines):
                     self.transcript.missing.append(text)
 
@@ -123,11 +125,11 @@ class _Player:
         host, port = self.server.listeners[listener]
         connection = Connection(host, port, pings_shown=self.case.header.pings_shown)
         self._connections[name] = connection
-        if listener == "nats-tls-first":
+        if self.case.header.tls_first:  # The greeting comes after the handshake.
             return
         frame = connection.frame()
         if shown:
-            self._record_frames(name, [frame], script.Reading())
+            self._record_frames(name, [frame], steps.Reading())
         if frame is not None and frame.kind == b"INFO":
             self._infos[name] = json.loads(frame.line[5:])
 
@@ -138,7 +140,9 @@ class _Player:
             context.load_cert_chain(directory / f"{certificate}.pem", directory / f"{certificate}-key.pem")
         try:
             self._connections[name].start_tls(context)
-        except OSError as error:  # Which error exactly is the TLS library's business, that there is one is ours.
+        except (
+            OSError
+        ) as error:  # Which error exactly is the TLS library's business, that there is one is ours.
             self.record(f"{name}: TLS handshake failed ({type(error).__name__})")
         else:
             self.record(f"{name}: TLS handshake done")
@@ -164,9 +168,9 @@ class _Player:
         changed = {**CONNECT_OPTIONS, **json.loads(self._resolve(options, name))}
         kept = {key: value for key, value in changed.items() if value is not None}
         self._connection(name).send(f"CONNECT {json.dumps(kept)}\r\n".encode())
-        self._sync(name, script.Reading())
+        self._sync(name, steps.Reading())
 
-    def _sync(self, name: str, reading: script.Reading) -> None:
+    def _sync(self, name: str, reading: steps.Reading) -> None:
         connection = self._connection(name)
         connection.send(b"PING\r\n")
         frames: list[Frame | None] = []
@@ -176,7 +180,7 @@ class _Player:
         finally:
             self._record_frames(name, frames, reading)
 
-    def _until_closed(self, name: str, reading: script.Reading) -> None:
+    def _until_closed(self, name: str, reading: steps.Reading) -> None:
         connection = self._connection(name)
         frames: list[Frame | None] = []
         try:
@@ -185,17 +189,17 @@ class _Player:
         finally:
             self._record_frames(name, frames, reading)
 
-    def _until_quiet(self, name: str, reading: script.Reading) -> None:
+    def _until_quiet(self, name: str, reading: steps.Reading) -> None:
         connection = self._connection(name)
         frames: list[Frame | None] = []
         try:
             while not frames or frames[-1] is not None:
                 frames.append(connection.frame(QUIET_S))
-        except NoFrame:  # Quiet is what was waited for.
+        except NoFrameError:  # Quiet is what was waited for.
             pass
         self._record_frames(name, frames, reading)
 
-    def _record_frames(self, name: str, frames: list[Frame | None], reading: script.Reading) -> None:
+    def _record_frames(self, name: str, frames: list[Frame | None], reading: steps.Reading) -> None:
         for frame in frames:
             if frame is not None and frame.reply is not None:
                 self._replies[name] = frame.reply.decode(errors="replace")
@@ -220,7 +224,7 @@ class _Player:
         until = time.monotonic() + FRAME_DEADLINE_S
         while self._get("/varz")["config_load_time"] == before:
             if time.monotonic() > until:
-                raise NoFrame("the configuration was not reloaded")
+                raise NoFrameError("the configuration was not reloaded")
             time.sleep(POLL_INTERVAL_S)
 
     def _get(self, target: str) -> dict[str, Any]:
@@ -234,7 +238,7 @@ class _Player:
             response = connection.getresponse()
             return response.status, response.getheader("Content-Type", "none"), response.read()
         except OSError as error:
-            raise NoFrame(f"the monitoring port did not answer: {type(error).__name__}") from error
+            raise NoFrameError(f"the monitoring port did not answer: {type(error).__name__}") from error
         finally:
             connection.close()
 

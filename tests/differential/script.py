@@ -1,8 +1,9 @@
 """Wire scripts: the text format of tests/differential/scripts and its parser.
 
-A file holds header lines and cases. A case opens with `== a sentence`, its steps follow, one per line. The README lists the
-steps. Nothing here touches a socket, and variables (`${name}`) stay in the text: the runner resolves them
-per server. Only the variables of an `each` line are resolved here, because they make one case per value.
+A file holds header lines and cases. A case opens with `== a sentence`, its steps follow, one per line. The
+README lists the steps. Nothing here touches a socket, and variables (`${name}`) stay in the text: the runner
+resolves them per server. Only the variables of an `each` line are resolved here, because they make one case
+per value.
 
 Invariant: a parsed case has at least one step; an unknown line is an error that names its file and line.
 """
@@ -11,8 +12,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+
+from tests.differential.steps import (
+    Case,
+    Close,
+    Connect,
+    Header,
+    Http,
+    Open,
+    Publish,
+    Reading,
+    Reload,
+    Send,
+    Shows,
+    Signal,
+    StartTls,
+    Step,
+    Sync,
+    Take,
+    TakeUntilClosed,
+    TakeUntilQuiet,
+)
 
 ESCAPES = {"r": b"\r", "n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\", "f": b"\f", "v": b"\v"}
 ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)")
@@ -23,174 +45,6 @@ REPEAT = re.compile(r"<([^<>]+)\*(\d+)>")
 
 class ScriptError(ValueError):
     """A line of a script that says nothing the harness understands."""
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Open a connection and record the INFO it is greeted with. `listener` is a kind of the ports file."""
-
-    connection: str
-    listener: str = "nats"
-
-
-@dataclass(frozen=True, slots=True)
-class StartTls:
-    """Do the TLS handshake of a client on an open connection; `certificate` names the client's own, if any."""
-
-    connection: str
-    certificate: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send text after escapes are resolved; `line` adds CRLF."""
-
-    connection: str
-    text: str
-    line: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Send PUB with the size of `payload` counted after variables are resolved."""
-
-    connection: str
-    arguments: str
-    payload: str
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Send CONNECT with the usual options changed by `options`, and PING, and record up to the PONG."""
-
-    connection: str
-    options: str = "{}"
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How the frames of a reading step are recorded.
-
-    `json` names the table of allowed differences to use; `silent` records only the end of the connection, where how
-    much arrived before it is a matter of timing.
-    """
-
-    unordered: bool = False
-    silent: bool = False
-    json: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Sync:
-    """Send PING on each connection, and record what arrives up to its PONG or its end."""
-
-    connections: tuple[str, ...]
-    reading: Reading = field(default_factory=Reading)
-
-
-@dataclass(frozen=True, slots=True)
-class Take:
-    """Record the next `count` frames."""
-
-    connection: str
-    count: int
-    reading: Reading = field(default_factory=Reading)
-
-
-@dataclass(frozen=True, slots=True)
-class TakeUntilClosed:
-    """Record everything up to the end of the connection."""
-
-    connection: str
-    reading: Reading = field(default_factory=Reading)
-
-
-@dataclass(frozen=True, slots=True)
-class TakeUntilQuiet:
-    """Record what arrives until nothing has for a while: for what has no barrier."""
-
-    connection: str
-    reading: Reading = field(default_factory=Reading)
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """End a connection from the client's side."""
-
-    connection: str
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """Send a signal, for example USR2, to the server."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reload:
-    """Replace the configuration file, send SIGHUP and wait until the server says it has loaded it."""
-
-    config: str
-
-
-@dataclass(frozen=True, slots=True)
-class Http:
-    """Ask the monitoring port and record status, content type and body."""
-
-    method: str
-    target: str
-    json: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Shows:
-    """The case proves nothing unless the transcript of nats-server holds this text by now."""
-
-    text: str
-
-
-Step = (
-    Open
-    | StartTls
-    | Send
-    | Publish
-    | Connect
-    | Sync
-    | Take
-    | TakeUntilClosed
-    | TakeUntilQuiet
-    | Close
-    | Signal
-    | Reload
-    | Http
-    | Shows
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What a case runs on. `config` is configuration text; `own_server` asks for servers nobody else uses."""
-
-    config: str = ""
-    own_server: bool = False
-    pings_shown: bool = False
-    slow: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One scripted conversation."""
-
-    file: str
-    title: str
-    header: Header
-    steps: tuple[Step, ...]
-
-    @property
-    def id(self) -> str:
-        """The name of the case in test reports."""
-        return f"{self.file}: {self.title}"
 
 
 def unescape(text: str) -> bytes:
@@ -232,7 +86,7 @@ def parse(text: str, file: str, configs: Path) -> Iterator[Case]:
             title, body = line[3:].strip(), []
         elif line.startswith(INDENT) and body:
             first, start = body[-1]
-            body[-1] = (first, f"{start}\n{line[len(INDENT):]}")
+            body[-1] = (first, f"{start}\n{line[len(INDENT) :]}")
         elif line.strip() and not line.startswith("#"):
             body.append((number, line))
 
@@ -310,7 +164,11 @@ def _step(line: str, where: str, configs: Path) -> Step:
     sent = re.match(r"([A-Z])(>>|>|<) (.*)", line)
     if sent:
         connection, direction, rest = sent.groups()
-        return _read_step(connection, rest, where) if direction == "<" else _send_step(connection, direction, rest)
+        return (
+            _read_step(connection, rest, where)
+            if direction == "<"
+            else _send_step(connection, direction, rest)
+        )
     if re.match(r"reload[ \n]", line):
         return Reload(_config(line.removeprefix("reload").strip(), line, configs))
     word, _, rest = line.partition(" ")

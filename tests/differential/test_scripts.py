@@ -7,14 +7,15 @@ import pytest
 from tests.differential.compare import difference
 from tests.differential.library import cases
 from tests.differential.pairs import Pairs, play
-from tests.differential.script import Case
+from tests.differential.steps import Case
 
 pytestmark = pytest.mark.real
 
 
 def _parameters() -> list[object]:
     return [
-        pytest.param(case, id=case.id, marks=[pytest.mark.slow] if case.header.slow else []) for case in cases()
+        pytest.param(case, id=case.id, marks=[pytest.mark.slow] if case.header.slow else [])
+        for case in cases()
     ]
 
 
@@ -24,4 +25,6 @@ def test_edged_answers_as_nats_server_does(case: Case, pairs: Pairs) -> None:
         reference, subject = play(case, pair)
         found = difference(reference, subject)
         if found is not None:
-            pytest.fail(f"{case.id}\n{found}\n\nlog of {subject.server}:\n{pair.subject.log_tail()}", pytrace=False)
+            pytest.fail(
+                f"{case.id}\n{found}\n\nlog of {subject.server}:\n{pair.subject.log_tail()}", pytrace=False
+            )

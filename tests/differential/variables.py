@@ -1,10 +1,10 @@
 """Variables of scripts and configurations: `${name}`.
 
-`${public.U.alice}` a public key, `${sig.U.alice}` the signature of the connection's nonce, `${jwt.alice}` a token of
-`identities`, `${server.id}`, `${cid.A}` the client id of connection A, `${reply.A}` the reply subject of the last message
-that connection A recorded, `${tls}` the folder of the certificates.
-Unknown names are errors, so that a misspelt one is not sent to a server as text. `${directory}` and
-`${port.name}` are left alone: `start_server` resolves them.
+`${public.U.alice}` a public key, `${sig.U.alice}` the signature of the connection's nonce, `${jwt.alice}` a
+token of `identities`, `${server.id}`, `${cid.A}` the client id of connection A, `${reply.A}` the reply
+subject of the last message that connection A recorded, `${tls}` the folder of the certificates. Unknown names
+are errors, so that a misspelt one is not sent to a server as text. `${directory}` and `${port.name}` are left
+alone: `start_server` resolves them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def of_identities(name: str) -> str | None:
     """Variables that mean the same everywhere: public keys and tokens."""
     kind, _, rest = name.partition(".")
     if kind == "public":
-        return public(*rest.split("."))
+        key_kind, _, key_name = rest.partition(".")
+        return public(key_kind, key_name)
     if kind == "jwt":
         return identities.TOKENS[rest]()
     if kind == "tls":
@@ -53,6 +54,7 @@ def of_nonce(nonce: str) -> Lookup:
 
     def lookup(name: str) -> str | None:
         kind, _, rest = name.partition(".")
-        return sign(*rest.split("."), nonce) if kind == "sig" else None
+        key_kind, _, key_name = rest.partition(".")
+        return sign(key_kind, key_name, nonce) if kind == "sig" else None
 
     return lookup

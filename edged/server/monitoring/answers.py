@@ -1,17 +1,25 @@
-"""What a monitoring request comes to: a document with a status, or a refusal."""
+"""What a monitoring request comes to: a document with a status, or a refusal.
+
+Rules: documents are plain dicts and lists, ready for JSON, with keys in the order in which nats-server shows
+them. The one exception is Rows, a long list whose entries are described only when they are written.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A document, ready for JSON; keys are in the order in which they are shown."""
+    """A document and the HTTP status it goes out with."""
 
     status: int
-    body: dict[str, Any] | list[Any]
+    body: Document | list[Any]
 
 
 class BadRequest(Exception):  # noqa: N818 - says what happened
@@ -21,3 +29,29 @@ class BadRequest(Exception):  # noqa: N818 - says what happened
         super().__init__(text)
         self.text = text
         self.status = status
+
+
+class Rows(Generic[T]):
+    """A page of things to be described one by one: a page of 65,000 connections is never in memory as text."""
+
+    __slots__ = ("_describe", "_items")
+
+    def __init__(self, items: Sequence[T], describe: Callable[[T], Document]) -> None:
+        self._items = items
+        self._describe = describe
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Document]:
+        return map(self._describe, self._items)
+
+
+def without_rows(document: Document) -> Document:
+    """The document with every entry described, for those who want all of it at once."""
+    return {key: list(value) if isinstance(value, Rows) else value for key, value in document.items()}
+
+
+def shown(document: Document) -> Document:
+    """The document without what nats-server leaves out because it is empty, 0 or false."""
+    return {key: value for key, value in document.items() if value}

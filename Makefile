@@ -1,0 +1,137 @@
+# The commands of this repository. `make` alone lists them.
+#
+# Everything lives in .venv, built on demand: a stamp per step in .venv/stamps says what has been done, and a step is
+# done again when what it depends on changed. Missing Debian packages are installed by tools/system-packages.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+PYTHON ?= python3
+# The released source of the real `nats` command that `make test-extra` drives.
+NATS_COMMAND_VERSION := v0.4.0
+
+VENV := .venv
+VENV_PYTHON := $(VENV)/bin/python
+STAMPS := $(VENV)/stamps
+RESULTS := build/results
+NODE := tests/clients/node
+CODE := edged hub spark_ingest tests benchmarks setup.py
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+# Of `make run`.
+PORT ?= 4222
+HTTP_PORT ?= 8222
+# Of `make fuzz`: how many inputs each target gets.
+INPUTS ?= 1000000
+# Of `make test`, `make check` and `make bench`: passed on to pytest or to the benchmarks.
+ARGS ?=
+
+PYTEST := $(VENV_PYTHON) -m pytest
+
+# --- for people ---
+
+.PHONY: help
+help: ## List these commands.
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: $(STAMPS)/run ## Start an edge daemon on 127.0.0.1 with its state in ./data. PORT=4222 HTTP_PORT=8222
+	@mkdir -p data
+	@$(VENV_PYTHON) -c 'from edged.core.twins import PURE; raise SystemExit(PURE)' || echo $(PURE_HINT)
+	@printf '%s\n' '' \
+	  'edged will listen on  nats://127.0.0.1:$(PORT)  and show its state on  http://127.0.0.1:$(HTTP_PORT)' \
+	  '' \
+	  '  with the nats command:   nats sub "greet.>" &  nats pub greet.world hello' \
+	  '  with Python (nats-py):   connection = await nats.connect("nats://127.0.0.1:$(PORT)")' \
+	  '  with nothing at all:     telnet 127.0.0.1 $(PORT), then type PING' \
+	  '' \
+	  'Configuration: tools/run.conf; every option: edged.conf.example. Ctrl-C stops it.' ''
+	@exec $(VENV)/bin/edged -c tools/run.conf -p $(PORT) -m $(HTTP_PORT)
+
+.PHONY: test
+test: venv lint $(NODE)/node_modules/.stamp ## Run every test, with PyPI, Debian's packages and npm at hand.
+	@mkdir -p $(RESULTS)
+	$(PYTEST) -m "not extra" --junitxml=$(RESULTS)/test.xml $(ARGS)
+	@echo "Once more in pure Python:"
+	EDGED_PURE=1 $(PYTEST) -m "not extra and not slow" --junitxml=$(RESULTS)/test-pure.xml tests/core tests/server $(ARGS)
+
+.PHONY: test-extra
+test-extra: venv $(VENV)/bin/nats ## Run the tests that drive the real `nats` command (built through Go's module proxy).
+	@mkdir -p $(RESULTS)
+	$(PYTEST) -m extra --junitxml=$(RESULTS)/test-extra.xml $(ARGS)
+
+.PHONY: check
+check: venv lint ## Before a commit: format, lint, types, tidiness and the fast tests. Under a minute.
+	$(PYTEST) -m "not real and not slow and not extra" $(ARGS)
+
+.PHONY: lint
+lint: venv ## Check format, lint and types, change nothing.
+	$(VENV)/bin/ruff format --check $(CODE)
+	$(VENV)/bin/ruff check $(CODE)
+	$(VENV)/bin/mypy
+
+.PHONY: format
+format: venv ## Format the code, and repair what the linter can repair.
+	$(VENV)/bin/ruff format $(CODE)
+	$(VENV)/bin/ruff check --fix $(CODE)
+
+.PHONY: bench
+bench: venv ## Compare with nats-server on this machine. ARGS=--quick for a first look, ARGS=--help for more.
+	$(VENV_PYTHON) -m benchmarks $(ARGS)
+
+.PHONY: fuzz
+fuzz: venv ## Feed random input to everything that reads foreign bytes. INPUTS=1000000 for each target.
+	$(VENV_PYTHON) -m tests.fuzz --inputs $(INPUTS) $(ARGS)
+
+.PHONY: venv
+venv: $(STAMPS)/native ## Build .venv: the daemon, its native twin, and all that develops and tests it.
+
+.PHONY: clean
+clean: ## Remove all that make has built. ./data stays.
+	rm -rf $(VENV) build dist *.egg-info $(NODE)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f edged/core/*.so edged/core/_native.c
+	find $(filter-out setup.py,$(CODE)) -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# --- the steps behind them ---
+
+PURE_HINT := "No native twin: edged runs in pure Python, which is slower. 'make venv' gets a compiler and builds it."
+
+$(STAMPS)/venv:
+	@PYTHON=$(PYTHON) tools/system-packages python venv
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+# The daemon alone. The native twin is built if there is a compiler, and done without if there is none.
+$(STAMPS)/run: pyproject.toml setup.py | $(STAMPS)/venv
+	@echo "Installing edged and what it needs into $(VENV)"
+	@$(VENV)/bin/pip install -e .
+	@touch $@
+
+# The daemon with all extras. This meets what `make run` needs, too.
+$(STAMPS)/dev: pyproject.toml setup.py | $(STAMPS)/venv
+	@PYTHON=$(PYTHON) tools/system-packages compiler systemd
+	@echo "Installing edged, its native twin and the tools of its developers into $(VENV)"
+	@EDGED_REQUIRE_NATIVE=1 $(VENV)/bin/pip install -e '.[dev,systemd]'
+	@touch $(STAMPS)/run $@
+
+# The installation has built the twin already; this does it again when its source changes.
+$(STAMPS)/native: edged/core/_native.pyx | $(STAMPS)/dev
+	@EDGED_REQUIRE_NATIVE=1 $(VENV_PYTHON) setup.py --quiet build_ext --inplace
+	@touch $@
+
+$(NODE)/node_modules/.stamp: $(NODE)/package.json $(NODE)/package-lock.json
+	@PYTHON=$(PYTHON) tools/system-packages node
+	@echo "Installing the npm clients"
+	@cd $(NODE) && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(VENV)/bin/nats: Makefile tools/build-nats-command | $(STAMPS)/dev
+	@tools/system-packages go
+	@tools/build-nats-command $(NATS_COMMAND_VERSION) $@
+	@touch $@
