@@ -18,7 +18,7 @@ VENV_PYTHON := $(VENV)/bin/python
 STAMPS := $(VENV)/stamps
 RESULTS := build/results
 NODE := tests/clients/node
-CODE := edged hub spark_ingest tests benchmarks setup.py
+CODE := edged hub spark_ingest tests benchmarks tools setup.py
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1

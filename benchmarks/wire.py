@@ -105,16 +105,22 @@ def wait_in_kernel(connection: socket.socket) -> None:
 
 
 def barrier(connection: socket.socket, frames: bytes = b"") -> bytes:
-    """Send frames and a PING, and return what came before the PONG: then all of them are handled."""
+    """Send frames and a PING, and return what came with the PONG: then all of them are handled."""
     connection.sendall(frames + PING)
-    return read_until(connection, PONG).removesuffix(PONG)
+    return read_until(connection, PONG).replace(PONG, b"", 1)
 
 
 def read_until(connection: socket.socket, ending: bytes) -> bytes:
-    """Read up to and including ending, which the server sends last. An error from the server is raised."""
+    """Read whole lines until the ending is among them. An error from the server is raised.
+
+    The server may say PING right after what is waited for, so the ending need not be the last.
+    """
     received = bytearray()
-    while not received.endswith(ending):
-        chunk = connection.recv(65536)
+    while not (received.endswith(b"\r\n") and ending in received):
+        try:
+            chunk = connection.recv(65536)
+        except (BlockingIOError, TimeoutError):
+            raise GeneratorError(f"waited for {ending!r} in vain, after {bytes(received[-200:])!r}") from None
         if not chunk:
             raise GeneratorError(f"the server closed the connection after {bytes(received[-200:])!r}")
         received += chunk
@@ -131,14 +137,15 @@ class FixedFrames:
 
     def __init__(self, frame_bytes: int) -> None:
         self.frame_bytes = frame_bytes
-        self._tail = b""
+        self.tail = b""
+        """What followed the last whole frame."""
 
     def feed(self, chunk: bytes) -> int:
         """How many frames the chunk completes."""
-        if not self._tail and len(chunk) % self.frame_bytes == 0:
+        if not self.tail and len(chunk) % self.frame_bytes == 0 and PING not in chunk:
             return len(chunk) // self.frame_bytes
         # A PING sits between frames and no payload of ours contains one, so it can be cut out wherever it is.
-        joined = (self._tail + chunk).replace(PING, b"")
+        joined = (self.tail + chunk).replace(PING, b"")
         count, rest = divmod(len(joined), self.frame_bytes)
-        self._tail = joined[len(joined) - rest :]
+        self.tail = joined[len(joined) - rest :]
         return count

@@ -66,9 +66,9 @@ def run(arguments: Sequence[str]) -> int:
 
     options = reapply(loaded.options if loaded is not None else Options())
     # Importing the daemon takes the longest part of the start; a wrong command line should not wait for it.
-    from edged import daemon
+    from edged.daemon import run as run_daemon
 
-    return daemon.run(options, Path(config) if config else None, reapply)
+    return run_daemon(options, Path(config) if config else None, reapply)
 
 
 def program_name() -> str:

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -69,6 +70,7 @@ async def serve(options: Options, log: Log, router: Router, load_again: LoadOpti
         nursery.start_soon(server.deadlines.run)
         nursery.start_soon(system.run)
         reloader = Reloader(server, monitor, listeners, load_again)
+        system.reload = partial(_reload, server, reloader)
         with _pid_file(options), _ports_file(options, listeners, monitor):
             for listener in listeners:
                 name = "websocket clients" if listener.is_websocket else "client connections"
@@ -114,14 +116,17 @@ async def _obey_signals(
         nursery.cancel_scope.cancel()
 
 
-async def _reload(server: Server, reloader: Reloader) -> None:
+async def _reload(server: Server, reloader: Reloader) -> str | None:
+    """Read the configuration again; returns why it was refused, or None."""
     notify.reloading()
     try:
         await reloader.reload()
     except ReloadRefused as refusal:
         server.log.error("reload refused, the configuration in force stays", reason=refusal)
+        return str(refusal)
     finally:
         notify.ready()
+    return None
 
 
 async def _stop(server: Server, listeners: list[Listener], system: SystemServices) -> None:

@@ -32,7 +32,7 @@ STOP_DEADLINE_S = 5.0
 POLL_INTERVAL_S = 0.005
 LOG_TAIL_LINES = 30
 
-# What every server of the tests listens on. The test's own configuration comes after it, and a later key wins.
+# What every server listens on. The configuration of the test comes after it, and a later key wins.
 LISTENERS = 'host: 127.0.0.1\nport: -1\nhttp: "127.0.0.1:-1"\n'
 
 
@@ -94,13 +94,18 @@ def _log_tail(log_path: Path) -> str:
     return "\n".join(lines[-LOG_TAIL_LINES:])
 
 
+def is_replaced(name: str) -> bool:
+    """Tell whether `EDGED_UNDER_TEST` puts another program in the place of edged."""
+    return name == "edged" and "EDGED_UNDER_TEST" in os.environ
+
+
 def find_binary(name: str) -> Path:
     """Locate a program beside the running Python, else on PATH.
 
     `EDGED_UNDER_TEST` names another program to be tested in the place of edged.
     """
-    if name == "edged" and (other := os.environ.get("EDGED_UNDER_TEST")):
-        return Path(other)
+    if is_replaced(name):
+        return Path(os.environ["EDGED_UNDER_TEST"])
     beside = Path(sys.executable).parent / name
     if beside.exists():
         return beside

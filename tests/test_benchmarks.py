@@ -16,13 +16,30 @@ import pytest
 
 from benchmarks import report
 from benchmarks.command import main
-from benchmarks.generator.process import Worker
+from benchmarks.generator.process import Limit, Worker
+from benchmarks.generator.requester import (
+    REPLY_SUBJECT,
+    REQUEST_SUBJECT,
+    STOP_SUBJECT,
+    RequestPlan,
+    run_pinger,
+    run_responder,
+)
 from benchmarks.generator.subscriber import Expect, Received, SubscriberPlan, Subscription, run_subscriber
 from benchmarks.latency import Latency, latency_of
 from benchmarks.profiling import profile_path, profiled
 from benchmarks.results import Headline, Measurement, Outcome, Summary, summarise
 from benchmarks.servers import REFERENCE, find_kinds
-from benchmarks.wire import PING, PONG, Endpoint, FixedFrames, GeneratorError, delivered_frame, publish_frame
+from benchmarks.wire import (
+    PING,
+    PONG,
+    Endpoint,
+    FixedFrames,
+    GeneratorError,
+    barrier,
+    delivered_frame,
+    publish_frame,
+)
 from benchmarks.workloads.registry import WORKLOADS
 
 FRAME = delivered_frame(b"bench.a", b"1", b"0123")
@@ -47,6 +64,21 @@ def test_frames_cut_at_every_byte_and_mixed_with_pings_are_counted_exactly() -> 
     for cut in range(len(stream) + 1):
         frames = FixedFrames(len(FRAME))
         assert frames.feed(stream[:cut]) + frames.feed(stream[cut:]) == 3, cut
+
+
+def test_chunk_with_a_ping_that_is_as_long_as_whole_frames_is_not_taken_for_them() -> None:
+    stream = PING + FRAME + FRAME
+    frames = FixedFrames(len(FRAME))
+    assert [frames.feed(stream[: 2 * len(FRAME)]), frames.feed(stream[2 * len(FRAME) :])] == [1, 1]
+
+
+@pytest.mark.parametrize("answer", [PONG + PING, PING + PONG, PING + PONG + PING])
+def test_barrier_ends_wherever_the_server_pings_around_its_pong(answer: bytes) -> None:
+    client, server = socket.socketpair()
+    with client, server:
+        client.settimeout(2)
+        server.sendall(FRAME + answer)
+        assert barrier(client).replace(PING, b"") == FRAME
 
 
 def test_latency_percentiles_are_measured_values() -> None:
@@ -141,7 +173,7 @@ def test_profile_is_named_after_workload_and_server() -> None:
 
 
 @contextmanager
-def server_that_delivers(stream: bytes) -> Iterator[tuple[Endpoint, threading.Event]]:
+def server_that_delivers(stream: bytes, answer: bytes = PONG) -> Iterator[tuple[Endpoint, threading.Event]]:
     """A server for one connection, which answers every PING, and sends the stream once the event is set."""
 
     def serve() -> None:
@@ -149,7 +181,7 @@ def server_that_delivers(stream: bytes) -> Iterator[tuple[Endpoint, threading.Ev
         with connection:
             connection.sendall(b"INFO {}\r\n")
             while chunk := connection.recv(65536):
-                connection.sendall(PONG * chunk.count(PING))
+                connection.sendall(answer * chunk.count(PING))
                 if b"SUB " in chunk:
                     is_ready.wait()
                     connection.sendall(stream)
@@ -179,6 +211,31 @@ def receive(stream: bytes, messages: int) -> Received:
 def test_subscriber_counts_messages_and_leaves_pings_out() -> None:
     received = receive(FRAME * 3 + PING + FRAME * 4, messages=7)
     assert (received.messages, received.connections_lost) == (7, 0)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("ending", [b"", PING], ids=["stop", "stop and ping"])
+def test_responder_stops_when_told_even_if_the_server_pings_after_it(ending: bytes) -> None:
+    request = delivered_frame(REQUEST_SUBJECT, b"1", b"0123456789", REPLY_SUBJECT)
+    stop = delivered_frame(STOP_SUBJECT, b"2", b"")
+    with server_that_delivers(request * 3 + stop + ending) as (endpoint, is_ready):
+        plan = RequestPlan(endpoint, b"0123456789", 1, Limit(None, 1))
+        with Worker(run_responder, plan) as responder:
+            responder.wait_ready()
+            is_ready.set()
+            assert responder.result() >= 0
+
+
+@pytest.mark.real
+def test_pinger_takes_the_pong_although_the_server_pings_after_it() -> None:
+    with (
+        server_that_delivers(b"", answer=PONG + PING) as (endpoint, _),
+        Worker(run_pinger, RequestPlan(endpoint, b"", 1, Limit(None, 10))) as pinger,
+    ):
+        pinger.say()
+        pinger.wait_ready()
+        pinger.say()
+        assert pinger.result().count == 10
 
 
 @pytest.mark.real

@@ -1,8 +1,8 @@
 """Print what test runs came to: `python3 tools/test_summary.py DIRECTORY RUN...`.
 
-Reads DIRECTORY/RUN.xml as written by `pytest --junitxml`. Rules: the exit status is 0 only when every run left a
-result, ran at least one test, and no test failed or was skipped. Standard library only, because the machine may
-have nothing else when a run could not even start.
+Reads DIRECTORY/RUN.xml as written by `pytest --junitxml`. Rules: the exit status is 0 only when every run has
+left a result, ran at least one test, and no test failed or was skipped. Standard library only, because the
+machine may have nothing else when a run could not even start.
 """
 
 from __future__ import annotations

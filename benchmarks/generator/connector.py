@@ -112,7 +112,7 @@ def _advance(attempt: _Attempt) -> bool:
         return False
     if b"-ERR" in attempt.received:
         raise GeneratorError(f"the server answered {attempt.received[-200:]!r}")
-    return attempt.received.endswith(PONG)
+    return PONG in attempt.received
 
 
 def run_holder(plan: HoldPlan, control: Control) -> Held:

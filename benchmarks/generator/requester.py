@@ -70,12 +70,12 @@ def run_responder(plan: RequestPlan, control: Control) -> float:
         chunk = connection.recv(RECEIVE_BYTES)
         if not chunk:
             raise GeneratorError("the server closed the responder's connection")
-        if chunk.endswith(stop):
-            connection.close()
-            return time.process_time() - started_cpu_s
         count = frames.feed(chunk)
         if count:
             connection.sendall(answer * count)
+        if frames.tail == stop:  # It is shorter than a request, so it stays in the tail.
+            connection.close()
+            return time.process_time() - started_cpu_s
 
 
 def run_requester(plan: RequestPlan, control: Control) -> RoundTrips:
@@ -127,7 +127,7 @@ def run_pinger(plan: RequestPlan, control: Control) -> RoundTrips:
             sent_at_ns = clock()
             connection.sendall(PING)
             chunk = connection.recv(4096)
-            while not chunk.endswith(PONG):  # A PING of the server's own came first.
+            while PONG not in chunk:  # A PING of the server's own came alone, ahead of the answer.
                 more = connection.recv(4096)
                 if not more:
                     raise GeneratorError("the server closed the connection")

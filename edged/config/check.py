@@ -17,13 +17,13 @@ _NO_PLACES: Mapping[str, Position] = {}
 
 
 def check_options(options: Options, places: Mapping[str, Position] = _NO_PLACES) -> None:
-    _check_limits(options)
+    _check_limits(options, places)
     _check_users(options, places)
     _check_trust(options, places)
     _check_accounts(options, places)
-    _check_no_auth_user(options, options.no_auth_user)
+    _check_no_auth_user(options, options.no_auth_user, places.get("no_auth_user"))
     check_sharing(options.accounts, places)
-    _check_monitoring(options)
+    _check_monitoring(options, places)
     _check_websocket(options, places)
     _check_leafnodes(options, places)
     _check_cluster(options, places)
@@ -36,11 +36,13 @@ def all_users(options: Options) -> Iterator[UserOptions]:
         yield from account.users
 
 
-def _check_limits(options: Options) -> None:
+def _check_limits(options: Options, places: Mapping[str, Position]) -> None:
     if options.max_payload > options.max_pending:
-        raise ConfigError("max_payload must not be larger than max_pending")
+        position = places.get("max_payload") or places.get("max_pending")
+        raise ConfigError("max_payload must not be larger than max_pending", position)
     if options.lame_duck_grace_period_s >= options.lame_duck_duration_s:
-        raise ConfigError("lame_duck_grace_period must be shorter than lame_duck_duration")
+        position = places.get("lame_duck_grace_period") or places.get("lame_duck_duration")
+        raise ConfigError("lame_duck_grace_period must be shorter than lame_duck_duration", position)
 
 
 def _check_users(options: Options, places: Mapping[str, Position]) -> None:
@@ -97,7 +99,7 @@ def _check_accounts(options: Options, places: Mapping[str, Position]) -> None:
             raise ConfigError(f"default_js_domain: account {name!r} has JetStream of its own", position)
 
 
-def _check_no_auth_user(options: Options, name: str | None, position: Position | None = None) -> None:
+def _check_no_auth_user(options: Options, name: str | None, position: Position | None) -> None:
     if name is None:
         return
     if options.operators:
@@ -106,11 +108,12 @@ def _check_no_auth_user(options: Options, name: str | None, position: Position |
         raise ConfigError("no_auth_user names a user that does not exist", position)
 
 
-def _check_monitoring(options: Options) -> None:
+def _check_monitoring(options: Options, places: Mapping[str, Position]) -> None:
+    position = places.get("https_port") or places.get("https")
     if options.http_port != 0 and options.https_port != 0:
-        raise ConfigError("use either http_port or https_port")
+        raise ConfigError("use either http_port or https_port", position)
     if options.https_port != 0 and options.tls is None:
-        raise ConfigError("https_port needs a tls block")
+        raise ConfigError("https_port needs a tls block", position)
 
 
 def _check_websocket(options: Options, places: Mapping[str, Position]) -> None:

@@ -124,7 +124,6 @@ def jetstream(context: Context, value: Value, name: str) -> JetStreamOptions | N
         if data.lower() not in ("enabled", "enable", "disabled", "disable"):
             raise ConfigError(f"{name}: expected enabled, disabled, or a block", value.position)
         return JetStreamOptions() if data.lower().startswith("enable") else None
-    context.places["jetstream"] = value.position
     fields = read_block(context, value, JETSTREAM, name)
     enabled = fields.pop("enabled", True)
     # nats-server takes the general limit for the other queue when only that is given.

@@ -126,7 +126,6 @@ WEBSOCKET = Table(
 
 
 def websocket(context: Context, value: Value, name: str) -> WebsocketOptions:
-    context.places["websocket"] = value.position
     return WebsocketOptions(**read_block(context, value, WEBSOCKET, name))
 
 
@@ -156,7 +155,7 @@ LEAF_AUTHORIZATION = Table(
         key("password pass", text),
         key("nkey", nkey(KeyKind.USER)),
         key("account", text),
-        key("timeout", seconds, "timeout_s"),
+        key("timeout", seconds, "timeout_s", zero_is_default=True),
         key("users", _leaf_users, block=LEAF_USER),
         key("proxy_required", off_only(NO_PROXIES), None),
     ),
@@ -304,7 +303,6 @@ LEAFNODES = Table(
 
 
 def leafnodes(context: Context, value: Value, name: str) -> LeafnodesOptions:
-    context.places["leafnodes"] = value.position
     return LeafnodesOptions(**read_block(context, value, LEAFNODES, name))
 
 
@@ -357,5 +355,4 @@ CLUSTER = Table(
 
 
 def cluster(context: Context, value: Value, name: str) -> ClusterOptions:
-    context.places["cluster"] = value.position
     return ClusterOptions(**read_block(context, value, CLUSTER, name))

@@ -70,6 +70,9 @@ def _load(document: Document, *, check_files: bool) -> LoadedConfig:
     context = Context(used=document.used, warnings=list(document.warnings))
     if not document.root:
         context.warnings.append("the configuration is empty: every option has its default")
+    for pair in document.root.values():
+        if (known := TOP.find(pair.key)) is not None:
+            context.places[known.name] = pair.position
     digest = document.digest()
     options = _finish(read_pairs(context, document.root, TOP), digest)
     if check_files:
@@ -94,7 +97,7 @@ def _finish(found: dict[str, Any], digest: str) -> Options:
     if options.jetstream is not None and options.jetstream.store_dir is None:
         options = replace(options, jetstream=replace(options.jetstream, store_dir=options.store_dir))
     elif options.jetstream is not None and options.store_dir is not None:
-        raise ConfigError("store_dir is there twice: write it into the jetstream block only")
+        raise ConfigError("store_dir is at the top and in the jetstream block: write it in one place")
     implied = operator_defaults(options.operators)
     if options.system_account is None:
         options = replace(options, system_account=implied.system_account)
@@ -122,16 +125,6 @@ def _refuse_unfinished(options: Options, context: Context) -> None:
     if options.authorization.auth_callout is not None:
         position = context.places.get("auth_callout")
         raise ConfigError("auth_callout: edged does not ask an outside service about users", position)
-
-
-def _placed(name: str, read: Reader) -> Reader:
-    """The same reader, which also remembers where the value stands."""
-
-    def read_placed(context: Context, value: Value, key_name: str) -> object:
-        context.places[name] = value.position
-        return read(context, value, key_name)
-
-    return read_placed
 
 
 def _max_connections(context: Context, value: Value, name: str) -> int:
@@ -205,11 +198,11 @@ TOP = Table(
         key("proxy_protocol", boolean),
         key("connect_error_reports", integer(), zero_is_default=True),
         key("reconnect_error_reports", integer(), zero_is_default=True),
-        key("authorization", _placed("authorization", authorization), block=AUTHORIZATION),
+        key("authorization", authorization, block=AUTHORIZATION),
         key("accounts", accounts, block=ACCOUNT, named=True),
         key("mappings maps", mappings, block=DESTINATION, named=True),
         key("no_auth_user", text),
-        key("system_account system", _placed("system_account", text)),
+        key("system_account system", text),
         key("no_system_account no_system no_sys_acc", boolean),
         key("operator operators roots root root_operators root_operator", operators, "operators"),
         key("trusted_keys trusted", trusted_keys),
@@ -221,7 +214,7 @@ TOP = Table(
         key("allow_non_tls", boolean),
         key("websocket ws", websocket, block=WEBSOCKET),
         key("jetstream", jetstream, block=JETSTREAM),
-        key("default_js_domain", _placed("default_js_domain", text_map)),
+        key("default_js_domain", text_map),
         key("store_dir storedir", text),
         key("leafnodes leaf", leafnodes, block=LEAFNODES),
         key("cluster", cluster, block=CLUSTER),

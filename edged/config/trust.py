@@ -32,7 +32,6 @@ class OperatorDefaults:
 
 def operators(context: Context, value: Value, name: str) -> tuple[str, ...]:
     """The tokens of the operators."""
-    context.places["operator"] = value.position
     items = (value,) if isinstance(value.data, str) else items_of(value, name)
     return tuple(_operator(required_text(context, item, name), item, name) for item in items)
 

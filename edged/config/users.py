@@ -40,7 +40,7 @@ def nkey(kind: KeyKind) -> Reader:
     def read(context: Context, value: Value, name: str) -> str:
         found = required_text(context, value, name)
         if not nkeys.is_public(found, kind):
-            raise ConfigError(f"{name}: not a valid public nkey of an {kind.name.lower()}", value.position)
+            raise ConfigError(f"{name}: not a valid public nkey of kind {kind.name.lower()}", value.position)
         return found
 
     return read
@@ -173,7 +173,7 @@ AUTHORIZATION = Table(
         key("user username", text),
         key("password pass", text),
         key("token", text),
-        key("timeout", seconds, "timeout_s"),
+        key("timeout", seconds, "timeout_s", zero_is_default=True),
         key("users", users, block=USER),
         key("default_permissions default_permission permissions", permissions, block=PERMISSIONS),
         key("auth_callout auth_hook", _callout, block=CALLOUT),
@@ -195,7 +195,7 @@ SIMPLE_AUTHORIZATION = Table(
         key("user username", text),
         key("password pass", text),
         key("token", text),
-        key("timeout", seconds, "timeout_s"),
+        key("timeout", seconds, "timeout_s", zero_is_default=True),
     ),
 )
 

@@ -492,6 +492,7 @@ cdef inline bint is_reserved(const char* reply, Py_ssize_t size) noexcept nogil:
         return False
     return (
         memcmp(reply, b"_R_.", 4) == 0
+        or memcmp(reply, b"$GR.", 4) == 0
         or (size >= 8 and memcmp(reply, b"$JS.ACK.", 8) == 0)
         or (size >= 5 and memcmp(reply, b"_GR_.", 5) == 0)
     )

@@ -24,7 +24,7 @@ from edged.core.wire import Publish, Publishes
 LINE_BYTES = 36
 _MASK = (1 << 64) - 1
 # Reply subjects that only servers make: service imports, consumer acknowledgements, gateways.
-RESERVED_REPLIES = (b"_R_.", b"$JS.ACK.", b"_GR_.")
+RESERVED_REPLIES = (b"_R_.", b"$JS.ACK.", b"_GR_.", b"$GR.")
 
 
 class Owner(Protocol):

@@ -18,8 +18,5 @@ SERVICE_REQUESTS_MAX: Final = 65_536
 # How deep one message may pass from account to account through service imports. Deeper is a cycle: dropped.
 SERVICE_IMPORT_DEPTH_MAX: Final = 8
 
-# CONNECT documents are parsed before anybody is authenticated, so their nesting is bounded.
-CONNECT_NESTING_MAX: Final = 8
-
 # Internal messages (events, statistics) beyond this many in one turn are dropped: they are advice.
 INTERNAL_EVENTS_MAX: Final = 1024

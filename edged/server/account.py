@@ -113,10 +113,6 @@ class Account:
             context = self._contexts[permissions] = PublishContext(self, permissions)
         return context
 
-    def is_full_of_subscriptions(self) -> bool:
-        """Whether the account's own limit is reached."""
-        return 0 <= self.limits.max_subscriptions <= len(self.subscriptions)
-
     def subscribe(self, subscription: Subscription) -> None:
         """Add interest. ValueError when the subject is not a valid one."""
         self.subscriptions.insert(subscription.subject, subscription.queue, subscription)
@@ -218,7 +214,10 @@ class Account:
             members for _, items in matched.queues if (members := self._recipients(items, target, seen))
         ]
         route = Route(plain, queues)
-        return route if self.exchange is None else self.exchange.extend(route, target)
+        if self.exchange is not None:
+            route = self.exchange.extend(route, target)
+        # A requester hears that nobody listens to the subject its message was mapped to.
+        return Route(special=partial(_nobody, target)) if seen is not None and route.is_empty else route
 
     def _recipients(
         self, items: Iterable[Subscription | Shadow], target: bytes, seen: bytes | None
@@ -258,10 +257,7 @@ class Account:
         assert self.mappings is not None
         target = self.mappings.route(subject, self.draw)
         route = self._route_mapped(subject, target, context)
-        delivered = self.send_along(route, origin, subject, reply, header_bytes, message)
-        if not delivered:
-            unanswered(origin, subject, reply)
-        return delivered
+        return self.send_along(route, origin, subject, reply, header_bytes, message)
 
     def _publish_response(
         self,
@@ -299,6 +295,19 @@ def unanswered(origin: Outbox | None, subject: bytes, reply: bytes | None) -> No
     """Tell a requester that asked to know that its request reached nobody."""
     if origin is not None and reply is not None and origin.wants_no_responders:
         origin.owner.no_responders(subject, reply)
+
+
+def _nobody(
+    target: bytes,
+    origin: Outbox | None,
+    subject: bytes,
+    reply: bytes | None,
+    header_bytes: int,
+    message: bytes,
+) -> bool:
+    """What the route of a mapped subject without listeners does."""
+    unanswered(origin, target, reply)
+    return False
 
 
 def _refuse(

@@ -36,7 +36,13 @@ def read_names(certificate_der: bytes) -> CertificateNames:
         certificate = x509.load_der_x509_certificate(certificate_der)
         alternative = _alternative_names(certificate)
         parts = _subject_parts(certificate.subject)
-    except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+    except (
+        ValueError,
+        TypeError,
+        x509.InvalidVersion,
+        x509.DuplicateExtension,
+        x509.UnsupportedGeneralNameType,
+    ):
         return CertificateNames()
     return CertificateNames(alternative, _distinguished_name(parts), _go_texts(parts))
 

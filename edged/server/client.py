@@ -17,12 +17,13 @@ import trio
 
 from edged.core import headers, trace, wire
 from edged.core.fanout import RESERVED_REPLIES
+from edged.core.gotext import quote
 from edged.core.limits import STALL_S
 from edged.core.permissions import ALL, Permissions, ResponseTracker
 from edged.core.subjects import valid_literal, valid_subscription
 from edged.core.twins import PUBLISHES, Outbox, Parser, Publishes, Subscription
 from edged.server import reasons
-from edged.server.connect import ConnectError, ConnectFields, parse_connect
+from edged.server.connect import ConnectError, ConnectFields, is_json_object, parse_connect
 from edged.server.identity import AuthFailed, Identity
 from edged.server.reasons import Reason
 from edged.server.transport import ConnectionLost, Transport
@@ -61,6 +62,7 @@ class ClientConnection:
         self.delivery_rights: Permissions | None = None
         self.responses: ResponseTracker | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
+        self.subscriptions_left: tuple[Subscription, ...] = ()  # when closed, what it had
         self.subscriptions_max = options.max_subscriptions
         self.stalls = 0
         self.outbox = Outbox(self, options.max_pending)
@@ -104,9 +106,12 @@ class ClientConnection:
                 self.close(reasons.CLIENT_CLOSED)
                 return
             self._received_at = trio.current_time()
+            self.active_at_ns = self.server.now_ns()
             if not self._is_admitted:
                 # Authentication awaits, and the receive buffer is shared by all connections.
                 chunk = bytes(chunk)
+                if chunk[:1] not in b"Cc" and not self.parser.buffered_bytes:
+                    await self._admit_by_default()
             await self._process(self.parser.feed(chunk))
             congested = self.server.flush()
             if congested is not None and self.reason is None:
@@ -159,10 +164,6 @@ class ClientConnection:
                     return
                 if isinstance(event, wire.Connect):
                     await self._connect(event)
-                elif isinstance(event, wire.Broken) and event.reason == "control_line":
-                    self.close(reasons.CONTROL_LINE_EXCEEDED, event.error)
-                elif not self._is_admitted and not await self._admit_by_default():
-                    return
                 elif isinstance(event, PUBLISHES):
                     self._publish(event)
                 else:
@@ -187,6 +188,9 @@ class ClientConnection:
             self._subscribe(event)
         elif isinstance(event, wire.Unsubscribe):
             self._unsubscribe(event)
+        elif isinstance(event, wire.Info):
+            if not is_json_object(event.body):
+                self.close(reasons.PROTOCOL_VIOLATION)
         elif isinstance(event, wire.Broken):
             self.close(reasons.OF_BROKEN_INPUT[event.reason], event.error)
 
@@ -219,7 +223,7 @@ class ClientConnection:
 
     async def _connect(self, event: wire.Connect) -> None:
         try:
-            fields = parse_connect(event.body)
+            fields = parse_connect(event.body, self.fields)
         except ConnectError:
             self.close(reasons.PROTOCOL_VIOLATION)
             return
@@ -228,7 +232,7 @@ class ClientConnection:
             self._deadline.cancel()
         if not is_first:
             self._drop_subscriptions()
-        self.fields = fields.with_cookies(self.transport)
+        self.fields = self.completed(fields)
         self._connect_seen = True
         try:
             identity = await self.server.authenticate(self)
@@ -255,6 +259,10 @@ class ClientConnection:
             self._deadline = self.server.deadlines.after(self.ping_interval_s, self._ping_due)
         if self.fields.verbose:
             self.send(b"+OK\r\n")
+
+    def completed(self, fields: ConnectFields) -> ConnectFields:
+        """What CONNECT says, together with what the transport knows about the client."""
+        return fields
 
     async def _admit_by_default(self) -> bool:
         """Let a client in that has no credentials (yet), if the configuration allows it."""
@@ -307,12 +315,10 @@ class ClientConnection:
             return
         tokens_max = self.server.options.max_subscription_tokens
         if tokens_max and event.subject.count(b".") >= tokens_max:
-            self.send_error(f"Permissions Violation for Subscription to {_about(event)}, too many tokens")
+            about = quote(event.subject)
+            self.send_error(f"Permissions Violation for Subscription to {about}, too many tokens")
             return
         if self.subscriptions_max > 0 and len(self.subscriptions) >= self.subscriptions_max:
-            self.send_error("maximum subscriptions exceeded")
-            return
-        if self.account.is_full_of_subscriptions():
             self.send_error("maximum subscriptions exceeded")
             return
         if event.sid not in self.subscriptions:
@@ -363,18 +369,18 @@ class ClientConnection:
         self.drop_subscription(subscription)
 
     def reserved_reply(self, reply: bytes) -> bool:
-        self.send_error(f'Permissions Violation for Publish with Reply of "{_text(reply)}"')
+        self.send_error(f"Permissions Violation for Publish with Reply of {quote(reply)}")
         return False
 
     def reply_delivered(self, reply: bytes) -> None:
-        if self.responses is not None:
+        if self.responses is not None and not self.permissions.may_publish(reply):
             self.responses.remember(reply, self.server.now_ns())
 
     def may_respond(self, subject: bytes) -> bool:
         return self.responses is not None and self.responses.take(subject, self.server.now_ns())
 
     def publish_denied(self, subject: bytes) -> None:
-        self.send_error(f'Permissions Violation for Publish to "{_text(subject)}"')
+        self.send_error(f"Permissions Violation for Publish to {quote(subject)}")
         self.server.log.warn("publish refused", cid=self.cid, subject=_text(subject))
 
     # --- output ---
@@ -456,5 +462,5 @@ def _text(subject: bytes) -> str:
 
 def _about(event: wire.Subscribe) -> str:
     """How a subscription is named in an error."""
-    named = f'"{_text(event.subject)}"'
-    return named if event.queue is None else f'{named} using queue "{_text(event.queue)}"'
+    named = quote(event.subject)
+    return named if event.queue is None else f"{named} using queue {quote(event.queue)}"

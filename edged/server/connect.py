@@ -1,20 +1,19 @@
 """The CONNECT document of a client, as typed fields.
 
-Rules: a document is JSON of bounded nesting whose known fields have their types; anything else refuses the
-connection. Unknown fields are ignored, because newer clients have some. Absent `verbose`, `pedantic` and
-`echo` mean true, which is also how a client is treated before it has sent CONNECT.
+Rules: a document is JSON whose known fields have their types; anything else refuses the connection. Its size
+is bounded by the control line, its nesting by what the JSON library takes. Unknown fields are ignored,
+because newer clients have some. Absent `verbose`, `pedantic` and `echo` mean true, which is also how a client
+is treated before it has sent CONNECT; a second CONNECT changes only what it names.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from edged.core.limits import CONNECT_NESTING_MAX
 from edged.server import reasons
 from edged.server.reasons import Reason
-from edged.server.websocket import WebSocketTransport
 
 _BOOLEANS = ("verbose", "pedantic", "echo", "tls_required", "headers", "no_responders", "new_account")
 _STRINGS = (
@@ -30,6 +29,9 @@ _STRINGS = (
     "version",
     "account",
 )
+
+
+_INT64 = 1 << 63
 
 
 class ConnectError(ValueError):
@@ -51,19 +53,6 @@ class ConnectFields:
     version: str = ""
     credentials: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def with_cookies(self, transport: object) -> ConnectFields:
-        """These fields, completed from the cookies of a WebSocket."""
-        if not isinstance(transport, WebSocketTransport):
-            return self
-        cookies = {
-            "jwt": transport.cookie_jwt,
-            "user": transport.cookie_user,
-            "pass": transport.cookie_password,
-            "auth_token": transport.cookie_token,
-        }
-        missing = {key: value for key, value in cookies.items() if value and not self.credentials.get(key)}
-        return replace(self, credentials={**self.credentials, **missing}) if missing else self
-
     def problem(self) -> tuple[Reason, str] | None:
         """What in these fields ends the connection even though its credentials are good."""
         if self.protocol not in (0, 1):
@@ -73,33 +62,31 @@ class ConnectFields:
         return None
 
 
-def parse_connect(body: bytes) -> ConnectFields:
-    """Read a CONNECT document, or raise ConnectError."""
-    if _nesting(body) > CONNECT_NESTING_MAX:
-        raise ConnectError("nested too deeply")
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise ConnectError("not JSON") from error
+def parse_connect(body: bytes, before: ConnectFields) -> ConnectFields:
+    """Read a CONNECT document, or raise ConnectError. What it leaves out stays as it was `before`."""
+    document = _load(body)
+    if document is None:
+        document = {}
     if not isinstance(document, dict):
         raise ConnectError("not a JSON object")
-    known = {key.lower(): value for key, value in document.items() if value is not None}
+    named = {key.lower(): value for key, value in document.items() if value is not None}
     for key in _BOOLEANS:
-        if not isinstance(known.get(key, False), bool):
+        if not isinstance(named.get(key, False), bool):
             raise ConnectError(f"{key} is not true or false")
     for key in _STRINGS:
-        if not isinstance(known.get(key, ""), str):
+        if not isinstance(named.get(key, ""), str):
             raise ConnectError(f"{key} is not a string")
-    protocol = known.get("protocol", 0)
-    if not isinstance(protocol, int) or isinstance(protocol, bool):
-        raise ConnectError("protocol is not a number")
+    protocol = named.get("protocol", 0)
+    if not isinstance(protocol, int) or isinstance(protocol, bool) or not -_INT64 <= protocol < _INT64:
+        raise ConnectError("protocol is not a number of 64 bits")
+    known = {**before.credentials, **named}
     return ConnectFields(
         verbose=known.get("verbose", True),
         pedantic=known.get("pedantic", True),
         echo=known.get("echo", True),
         headers=known.get("headers", False),
         no_responders=known.get("no_responders", False),
-        protocol=protocol,
+        protocol=known.get("protocol", 0),
         name=known.get("name", ""),
         lang=known.get("lang", ""),
         version=known.get("version", ""),
@@ -107,13 +94,17 @@ def parse_connect(body: bytes) -> ConnectFields:
     )
 
 
-def _nesting(body: bytes) -> int:
-    """An upper bound of how deeply a JSON text is nested; brackets in strings count too, harmlessly."""
-    depth = deepest = 0
-    for byte in body:
-        if byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
+def is_json_object(body: bytes) -> bool:
+    """Whether a document is what INFO and CONNECT may hold."""
+    try:
+        return isinstance(_load(body), dict | None)
+    except ConnectError:
+        return False
+
+
+def _load(body: bytes) -> Any:
+    """Read JSON as nats-server does: text that is not UTF-8 is mended, not refused."""
+    try:
+        return json.loads(body.decode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        raise ConnectError("not JSON") from error

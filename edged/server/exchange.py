@@ -17,6 +17,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 REPLY_PREFIX = b"_R_."
 REQUEST_INFO = b"Nats-Request-Info"
 
-# How a requester is described to a service that asked to know: JSON for the Nats-Request-Info header.
-DescribeRequester = Callable[[Outbox], bytes]
+# How a requester is described to a service: JSON for the Nats-Request-Info header, with all that is known
+# when the importing account shares it, else only the name of the account.
+DescribeRequester = Callable[[Outbox, bool], bytes]
 
 
 class Shadow:
@@ -140,7 +142,7 @@ class Exchange:
     def extend(self, route: Route, subject: bytes) -> Route:
         """The route of a local subject with the services it leads to, or the way back of an answer."""
         if subject.startswith(REPLY_PREFIX):
-            return Route(special=self._answer)
+            return Route(special=partial(self._answer, route))
         bindings = self.services.match(subject).plain
         if not bindings:
             return route
@@ -206,25 +208,34 @@ class Exchange:
     def _with_requester(
         self, binding: ServiceBinding, origin: Outbox | None, header_bytes: int, message: bytes
     ) -> tuple[int, bytes]:
-        """The message with the requester described, if that is shared, and never as the client claimed it."""
+        """The message with the requester described by us, never as the client claims it."""
         block = headers.without(message[:header_bytes], REQUEST_INFO) if header_bytes > 0 else b""
         payload = message[max(header_bytes, 0) :]
-        if origin is not None and (binding.share or binding.exporter.is_system):
-            block = headers.adding(block, REQUEST_INFO, self.describe(origin))
+        if origin is not None:
+            is_shared = binding.share or binding.exporter.is_system
+            block = headers.adding(block, REQUEST_INFO, self.describe(origin, is_shared))
         return (len(block) if block else -1), block + payload
 
     def _answer(
-        self, origin: Outbox | None, subject: bytes, reply: bytes | None, header_bytes: int, message: bytes
+        self,
+        local: Route,
+        origin: Outbox | None,
+        subject: bytes,
+        reply: bytes | None,
+        header_bytes: int,
+        message: bytes,
     ) -> bool:
-        """Take an answer back to the account that the request came from."""
+        """Take an answer back to the account that the request came from; who listens here hears it too."""
+        delivered = self.account.send_along(local, origin, subject, reply, header_bytes, message)
         request = self.requests.get(subject)
         if request is None or request.expires_at <= trio.current_time():
-            return False
-        if request.is_single:
+            return delivered
+        # A service that answers several times ends with an empty message.
+        if request.is_single or not message:
             del self.requests[subject]
         importer = request.importer
         route = importer.internal.route(request.reply)
-        return importer.send_along(route, origin, request.reply, reply, header_bytes, message)
+        return importer.send_along(route, origin, request.reply, reply, header_bytes, message) or delivered
 
 
 def _no_chance(bound: int) -> int:

@@ -38,7 +38,9 @@ class Info:
         server = self.server
         options = server.options
         is_websocket = connection.connection_type == "WEBSOCKET"
-        tls = options.tls if not is_websocket else options.websocket and options.websocket.tls
+        tls = options.tls
+        if is_websocket:
+            tls = None if options.websocket is None else options.websocket.tls
         auth = server.authenticator
         document: dict[str, Any] = {
             "server_id": server.id,
@@ -73,8 +75,10 @@ class Info:
         always = ("go", "headers", "max_payload", "port", "proto")
         return {key: value for key, value in document.items() if value or key in always}
 
-    def requester(self, connection: ClientConnection) -> bytes:
-        """The Nats-Request-Info of a client: who it is, and where."""
+    def requester(self, connection: ClientConnection, is_shared: bool) -> bytes:
+        """The Nats-Request-Info of a client: who it is and where, or only its account."""
+        if not is_shared:
+            return json.dumps({"acc": connection.account.name}, separators=(",", ":")).encode()
         document: dict[str, Any] = {
             "start": format_rfc3339(connection.started_at_ns),
             "host": connection.transport.remote_ip,

@@ -23,7 +23,6 @@ from edged.server.server import Server
 from edged.server.tls import AfterInfo, TlsHandshakeFailed, accept_tls, greeting
 from edged.server.tls_context import server_context
 from edged.server.transport import ConnectionLost, PlainTransport, Transport
-from edged.server.websocket import WebSocketRefused, accept_websocket
 
 _BACKLOG = 1024
 # Room for the protocol around the largest payload in one compressed WebSocket message.
@@ -67,6 +66,8 @@ class Listener:
         self.is_websocket = is_websocket
         self.host, self.port = listening.getsockname()[:2]
         self._tls_context: ssl.SSLContext | None = None
+        if is_websocket:
+            import edged.server.websocket_client  # noqa: F401 - nothing may be loaded once we serve
         self.configure(server.options)
 
     def configure(self, options: Options) -> None:
@@ -108,11 +109,12 @@ class Listener:
         wire = PlainTransport(accepted)
         try:
             if self.server.options.proxy_protocol:
-                await self._read_proxy_header(wire)
+                # A client that comes without a proxy in front is taken as it is.
+                await read_proxy_header(wire)
             connection = await (
                 self._welcome_websocket(wire) if self.is_websocket else self._welcome_client(wire)
             )
-        except (ConnectionLost, ProxyHeaderError, WebSocketRefused) as error:
+        except (ConnectionLost, ProxyHeaderError) as error:
             self.server.log.debug("connection refused", ip=wire.remote_ip, error=error)
             await wire.shutdown()
             return
@@ -122,14 +124,11 @@ class Listener:
         if connection is not None:
             await connection.serve()
 
-    async def _read_proxy_header(self, wire: PlainTransport) -> None:
-        if await read_proxy_header(wire) is None:
-            raise ProxyHeaderError("a PROXY header is required")
-
     async def _welcome_client(self, wire: PlainTransport) -> ClientConnection | None:
         options = self.server.options
         plan = greeting(options.tls, options.allow_non_tls)
-        connection = self._connection(wire)
+        connection = ClientConnection(self.server, wire, self.server.next_cid())
+        self._register(connection)
         try:
             handshake = plan.handshake_first
             if handshake and plan.hello_delay_s > 0:
@@ -154,21 +153,22 @@ class Listener:
         return connection
 
     async def _welcome_websocket(self, wire: PlainTransport) -> ClientConnection | None:
+        # Only a daemon with a WebSocket port pays for these; a listener imports them before it is ready.
+        from edged.server.websocket import WebSocketRefused, accept_websocket
+        from edged.server.websocket_client import WebSocketClient
+
         options = self.server.options.websocket
         assert options is not None, "a WebSocket listener has its options"
-        transport: Transport = wire
-        if options.tls is not None:
-            try:
-                transport = await self._handshake(wire)
-            except TlsHandshakeFailed as failure:
-                self.server.log.error("TLS handshake failed", ip=wire.remote_ip, error=failure)
-                await wire.shutdown()
-                return None
-        inflated_max = self.server.options.max_payload + WEBSOCKET_SLACK_BYTES
-        upgraded = await accept_websocket(transport, options, inflated_bytes_max=inflated_max)
+        try:
+            transport = wire if options.tls is None else await self._handshake(wire)
+            inflated_max = self.server.options.max_payload + WEBSOCKET_SLACK_BYTES
+            upgraded = await accept_websocket(transport, options, inflated_bytes_max=inflated_max)
+        except (TlsHandshakeFailed, WebSocketRefused) as error:
+            raise ConnectionLost(str(error)) from error
         if upgraded.kind != "WEBSOCKET":
             raise ConnectionLost("leaf links are not accepted here")
-        connection = self._connection(upgraded)
+        connection = WebSocketClient(self.server, upgraded, self.server.next_cid())
+        self._register(connection)
         await _send(upgraded, self.server.info_line(connection))
         return connection
 
@@ -177,12 +177,10 @@ class Listener:
         assert tls is not None and self._tls_context is not None
         return await accept_tls(wire, self._tls_context, tls.timeout_s, tls.pinned_certs)
 
-    def _connection(self, transport: Transport) -> ClientConnection:
-        connection = ClientConnection(self.server, transport, self.server.next_cid())
+    def _register(self, connection: ClientConnection) -> None:
         if self.server.authenticator.nonce_required:
             connection.nonce = nkeys.nonce_from(secrets.token_bytes(11))
         self.server.remember(connection)
-        return connection
 
 
 async def _send(transport: Transport, data: bytes) -> None:

@@ -80,12 +80,12 @@ class DirectoryResolver:
     """Accounts from a directory; what the directory does not hold may still be preloaded."""
 
     def __init__(self, directory: JwtDirectory, preload: Mapping[str, str]) -> None:
-        self._directory = directory
+        self.directory = directory
         self._preload = dict(preload)
 
     async def fetch(self, public_key: str) -> str | None:
         try:
-            token = await trio.to_thread.run_sync(self._directory.read, public_key)
+            token = await trio.to_thread.run_sync(self.directory.read, public_key)
         except JwtDirectoryError as error:
             raise AuthFailed(f"account lookup failed: {error}") from error
         return token if token is not None else self._preload.get(public_key)
@@ -116,6 +116,11 @@ class OperatorAuth:
             self._pinned |= {self.system_account}
         self._resolver = resolver
         self._accounts: dict[str, tuple[str, AccountClaims]] = {}
+
+    @property
+    def resolver(self) -> AccountResolver:
+        """Where the tokens of accounts are kept."""
+        return self._resolver
 
     async def authenticate(self, request: AuthRequest, credentials: Credentials) -> Identity:
         if not credentials.jwt:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import trio
+
 from edged.config.options import Options
 from edged.core.twins import Subscription
 from edged.server import reasons
@@ -57,9 +59,14 @@ class Reloader:
         self.monitor = monitor
         self.listeners = listeners
         self.load_again = load_again
+        self._turn = trio.Lock()
 
     async def reload(self) -> None:
-        """Read the configuration again and take it over, or raise ReloadRefused."""
+        """Read the configuration again and take it over, or raise ReloadRefused. One at a time."""
+        async with self._turn:
+            await self._reload()
+
+    async def _reload(self) -> None:
         try:
             options = self.load_again()
         except (OSError, ValueError) as error:
@@ -78,30 +85,31 @@ class Reloader:
         self.server.log.configure(options.logging)
         self.server.configured_at_ns = self.server.now_ns()
         for connection in list(self.server.connections.values()):
-            await self._judge(connection)
+            await judge(self.server, connection)
         self.server.flush()
         self.server.log.info("reloaded the configuration")
 
-    async def _judge(self, connection: ClientConnection) -> None:
-        """Let a connection stay with the rights it has now, or close it."""
-        if connection.identity is None or connection.reason is not None:
-            return
-        try:
-            identity = await self.server.authenticate(connection, again=True)
-        except AuthFailed as failure:
-            connection.close(reasons.AUTHENTICATION_VIOLATION, failure.text)
-            return
-        account = self.server.accounts.get(identity.account_name)
-        if account is not connection.account or account.is_removed:
-            # It would be somebody else now; let it come again as that.
-            connection.close(reasons.AUTHENTICATION_VIOLATION, "Authorization Violation")
-            return
-        connection.identity = identity
-        connection.apply_rights(identity)
-        for subscription in list(connection.subscriptions.values()):
-            if not identity.permissions.may_subscribe(subscription.subject, subscription.queue):
-                connection.drop_subscription(subscription)
-                connection.send_error(_lost_subscription(subscription))
+
+async def judge(server: Server, connection: ClientConnection) -> None:
+    """Let a connection stay with the rights it has now, or close it."""
+    if connection.identity is None or connection.reason is not None:
+        return
+    try:
+        identity = await server.authenticate(connection, again=True)
+    except AuthFailed as failure:
+        connection.close(reasons.of_auth_failure(failure.text), failure.text)
+        return
+    account = server.accounts.get(identity.account_name)
+    if account is not connection.account or account.is_removed:
+        # It would be somebody else now; let it come again as that.
+        connection.close(reasons.AUTHENTICATION_VIOLATION, "Authorization Violation")
+        return
+    connection.identity = identity
+    connection.apply_rights(identity)
+    for subscription in list(connection.subscriptions.values()):
+        if not identity.permissions.may_subscribe(subscription.subject, subscription.queue):
+            connection.drop_subscription(subscription)
+            connection.send_error(_lost_subscription(subscription))
 
 
 def refuse_fixed(before: Options, after: Options) -> None:

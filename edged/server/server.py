@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 TOO_MANY_ACCOUNT_CONNECTIONS = "maximum account active connections exceeded"
 
+# Subscriptions of a closed connection that monitoring can still show. What is beyond is forgotten.
+SUBSCRIPTIONS_LEFT_MAX = 32
+
 # What others want to know of connections: (event name, connection). Events are "connect" and "disconnect".
 ConnectionListener = Callable[[str, "ClientConnection"], None]
 
@@ -57,9 +61,13 @@ class Server:
         self.closed: deque[ClientConnection] = deque(maxlen=max(0, options.max_closed_clients))
         self.connection_listeners: list[ConnectionListener] = []
         self.auth_failure_listeners: list[Callable[[ClientConnection, str], None]] = []
+        # Told of every account that is new, when its options are in place.
+        self.account_listeners: list[Callable[[Account], None]] = []
         self.total_connections = 0
         self.slow_consumers = {reasons.SLOW_CONSUMER_PENDING: 0, reasons.SLOW_CONSUMER_DEADLINE: 0}
         self.stale_connections = 0
+        # How often connections that are gone were made to wait for a slow subscriber.
+        self.closed_stalls = 0
         self.http_requests: dict[str, int] = {}
         self.is_lame_duck = False
         self.lame_duck_asked = trio.Event()
@@ -100,6 +108,8 @@ class Server:
                 random.randrange,
                 is_system=options.name == self.system_account_name,
             )
+            for listener in self.account_listeners:
+                listener(account)
         else:
             account.configure(options)
         account.is_removed = False
@@ -166,6 +176,12 @@ class Server:
             await self._learn_account(authenticator.operator, identity.account_name)
         return identity
 
+    async def learn_account(self, name: str) -> None:
+        """Take over what the resolver says by now about an account that is in use. AuthFailed without one."""
+        operator = self.authenticator.operator
+        if operator is not None and name in self.accounts:
+            await self._learn_account(operator, name)
+
     async def _learn_account(self, operator: OperatorAuth, name: str) -> None:
         """Take over the account of a JWT, and whatever changed in those already known."""
         changed = await self._claimed.learn(operator, name, self.now_ns() / 1e9)
@@ -210,6 +226,8 @@ class Server:
 
     def closing(self, connection: ClientConnection) -> None:
         """A connection has a reason to end: its interest goes now, its socket when its task gets there."""
+        subscriptions = connection.subscriptions.values()
+        connection.subscriptions_left = tuple(islice(subscriptions, SUBSCRIPTIONS_LEFT_MAX))
         connection.leave()
         account = connection.account
         if connection in account.connections:
@@ -221,10 +239,10 @@ class Server:
         if self.connections.pop(connection.cid, None) is None:
             return
         self.closed.append(connection)
+        self.closed_stalls += connection.stalls
         self.log.debug("client closed", cid=connection.cid, reason=connection.reason)
-        if connection.identity is not None:
-            for listener in self.connection_listeners:
-                listener("disconnect", connection)
+        for listener in self.connection_listeners:
+            listener("disconnect", connection)
 
     def slow_consumer(
         self, connection: ClientConnection, reason: Reason = reasons.SLOW_CONSUMER_PENDING
@@ -240,9 +258,11 @@ class Server:
             return None
         self.fanout.dirty = []
         congested: ClientConnection | None = None
+        now_ns = self.now_ns()
         for outbox in dirty:
             outbox.listed = False
             owner: Any = outbox.owner
+            owner.active_at_ns = now_ns
             if owner.flush():
                 congested = owner
         return congested
@@ -253,6 +273,6 @@ class Server:
         """The INFO for a client."""
         return self.info.line(connection, is_connected)
 
-    def describe_requester(self, outbox: Any) -> bytes:
+    def describe_requester(self, outbox: Any, is_shared: bool) -> bytes:
         """Who sent a request, for the Nats-Request-Info header."""
-        return self.info.requester(outbox.owner)
+        return self.info.requester(outbox.owner, is_shared)

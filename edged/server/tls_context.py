@@ -12,9 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from edged.config.options import TlsOptions
 
 CIPHER_SUITES: Final = {
@@ -90,6 +87,9 @@ def certificate_is_pinned(certificate_der: bytes | None, pinned_certs: frozenset
         return True
     if certificate_der is None:
         return False
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     public_key = x509.load_der_x509_certificate(certificate_der).public_key()
     info = public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(info).hexdigest() in pinned_certs
@@ -147,6 +147,8 @@ def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
 def _pair_problem(cert_file: str, key_file: str, error: ssl.SSLError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"tls: key_file {key_file} does not belong to cert_file {cert_file}"
+    from cryptography import x509
+
     try:
         x509.load_pem_x509_certificate(Path(cert_file).read_bytes())
     except ValueError:
@@ -209,6 +211,8 @@ def _set_curves(context: ssl.SSLContext, options: TlsOptions) -> None:
 
 def _certificate_names(cert_file: Path) -> frozenset[str]:
     """The DNS names a certificate is for, in lower case."""
+    from cryptography import x509
+
     certificate = x509.load_pem_x509_certificate(cert_file.read_bytes())
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)

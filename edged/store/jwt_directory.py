@@ -65,14 +65,16 @@ class JwtDirectory:
             if error.errno in (errno.ENOENT, errno.ELOOP):
                 return None
             raise JwtDirectoryError(f"cannot read {path}: {error.strerror}") from error
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size > TOKEN_CHARACTERS_MAX:
                 return None
-            data = file.read(TOKEN_CHARACTERS_MAX + 1)
-        if len(data) > TOKEN_CHARACTERS_MAX or not data.isascii():
-            return None
-        return data.decode("ascii").strip()
+            data = os.read(descriptor, TOKEN_CHARACTERS_MAX)
+        except OSError as error:
+            raise JwtDirectoryError(f"cannot read {path}: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
+        return data.decode("ascii").strip() if data.isascii() else None
 
     def write(self, public_key: str, token: str) -> bool:
         """Store a token when it is newer than the stored one; True when the directory changed.

@@ -363,7 +363,7 @@ def test_refused_by_nats_server_at_start_and_by_us_at_once(config: Path, text: s
     config.write_text(f"{text}\nport: -1\n")
     with pytest.raises(ConfigError):
         ours(config)
-    command = [NATS_SERVER, "-c", config, "-a", "127.0.0.1"]
+    command: list[str | Path] = [NATS_SERVER, "-c", config, "-a", "127.0.0.1"]
     # A server that starts would run until the timeout and fail this test.
     done = subprocess.run(command, capture_output=True, timeout=10, check=False)
     assert done.returncode == 1

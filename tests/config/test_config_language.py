@@ -287,7 +287,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(st.lists(FRAGMENTS, max_size=40).map("".join) | st.text(max_size=60))
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 def test_any_text_is_a_document_or_a_config_error(text: str) -> None:
     try:
         parse_text(text, {"a": text}).digest()
@@ -325,6 +325,7 @@ def written(value: object) -> str:
 
 
 @given(VALUES)
+@settings(deadline=None)
 def test_what_is_written_is_read_back(value: object) -> None:
     assert parse(f"x = {written(value)}") == {"x": value}
 

@@ -89,7 +89,7 @@ def test_user_token_gives_its_claims() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "HS256", "EdDSA", "", "ed25519-nkey-x"])
-def test_jwt_with_another_algorithm_is_refused(algorithm: str) -> None:
+def test_jwt_alg_none_and_every_other_algorithm_is_refused(algorithm: str) -> None:
     token = tokens.user_token("u", "A")
     forged = resigned(token, header={"typ": "JWT", "alg": algorithm})
     with pytest.raises(ClaimsError, match="alg"):

@@ -150,7 +150,7 @@ def test_a_request_that_reaches_nobody_is_reported_if_the_sender_wants_to_know(t
 
 @both
 def test_reply_subjects_of_servers_are_asked_about_and_dropped_when_refused(twin: Any) -> None:
-    for reply in (b"_R_.x", b"$JS.ACK.s.c", b"_GR_.x.y"):
+    for reply in (b"_R_.x", b"$JS.ACK.s.c", b"_GR_.x.y", b"$GR.x"):
         bench = Bench(twin)
         bench.routes[b"a"] = twin.Route([(bench.subscription(1), None)])
         bench.publish(b"PUB a %s 1\r\nx\r\nPUB a _INBOX.1 1\r\ny\r\n" % reply)

@@ -1,4 +1,4 @@
-"""Print what a server answers to scripts: `python -m tests.differential [--server edged] [part of a name]`."""
+"""Print what a server answers to scripts: `python -m tests.differential [--server edged] [name]`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="differential-") as directory:
         for number, case in enumerate(chosen):
             server = start_server(
-                arguments.server, resolve(case.header.config), Path(directory) / str(number)
+                arguments.server,
+                resolve(case.header.config),
+                Path(directory) / str(number),
+                sends_info=not case.header.tls_first,
             )
             try:
                 transcript = run(case, server)

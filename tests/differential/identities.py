@@ -6,7 +6,9 @@ made anew each time they are asked for, counted from the clock at that moment.
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -124,6 +126,7 @@ def _tampered(text: str) -> str:
 def certificates_directory() -> Path:
     """A folder with ca.pem, server.pem, server-key.pem and client certificates, for example alice.pem."""
     directory = Path(tempfile.mkdtemp(prefix="differential-tls-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(directory / "ca.pem")
     _write(authority.issue_cert("127.0.0.1", "localhost"), directory, "server")

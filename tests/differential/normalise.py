@@ -61,9 +61,12 @@ def mask(value: Any, where: str, path: str = "") -> Any:
             how = treatment(where, inner)
             if how is None:
                 kept[mask_text(name)] = mask(item, where, inner)
-            elif how in (Treatment.SORT, Treatment.OWN):
-                others = _without_own(item) if how is Treatment.OWN else item
-                kept[mask_text(name)] = _sorted(mask(others, where, inner))
+            elif how is Treatment.SORT:
+                kept[mask_text(name)] = _sorted(mask(item, where, inner))
+            elif how is Treatment.OWN:
+                others = _without_own(item)
+                if others or not item:  # A list of nothing but the server's own entries is as good as none.
+                    kept[mask_text(name)] = _sorted(mask(others, where, inner))
             elif how is Treatment.TYPE:
                 kept[mask_text(name)] = type_name(item)
         return kept

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.differential.compare import Transcript
 from tests.differential.runner import run
-from tests.differential.steps import Case
+from tests.differential.steps import Case, Header
 from tests.differential.variables import resolve
 from tests.servers import RunningServer, start_server
 
@@ -39,15 +39,25 @@ class Pair:
         return self.reference.is_running() and self.subject.is_running()
 
 
-def start_pair(config: str, subject_config: str, directory: Path, subject_binary: str = SUBJECT) -> Pair:
+def start_pair(
+    config: str,
+    subject_config: str,
+    directory: Path,
+    *,
+    subject_binary: str = SUBJECT,
+    sends_info: bool = True,
+) -> Pair:
     """Start both servers, each with its configuration."""
-    reference = start_server(REFERENCE, resolve(config), directory / REFERENCE, name=REFERENCE)
+    started: list[RunningServer] = []
     try:
-        subject = start_server(subject_binary, resolve(subject_config), directory / SUBJECT, name=SUBJECT)
+        for name, binary, text in ((REFERENCE, REFERENCE, config), (SUBJECT, subject_binary, subject_config)):
+            server = start_server(binary, resolve(text), directory / name, name=name, sends_info=sends_info)
+            started.append(server)
     except BaseException:
-        reference.stop()
+        for server in started:
+            server.stop()
         raise
-    return Pair(reference, subject)
+    return Pair(*started)
 
 
 class Pairs:
@@ -58,16 +68,17 @@ class Pairs:
         self._shared: dict[str, Pair] = {}
         self._started = 0
 
-    def _start(self, config: str) -> Pair:
+    def _start(self, header: Header) -> Pair:
         self._started += 1
-        return start_pair(config, config, self._directory / str(self._started))
+        directory = self._directory / str(self._started)
+        return start_pair(header.config, header.config, directory, sends_info=not header.tls_first)
 
     @contextmanager
     def of(self, case: Case) -> Iterator[Pair]:
         """The pair for a case: shared with others, or its own."""
         config = case.header.config
         if case.header.own_server:
-            pair = self._start(config)
+            pair = self._start(case.header)
             try:
                 yield pair
             finally:
@@ -78,7 +89,7 @@ class Pairs:
             # A server that the case before has killed must not fail the cases after it.
             if shared is not None:
                 shared.stop()
-            shared = self._shared[config] = self._start(config)
+            shared = self._shared[config] = self._start(case.header)
         yield shared
 
     def stop(self) -> None:

@@ -45,6 +45,9 @@ def run(case: steps.Case, server: RunningServer) -> Transcript:
     """Play the case against the server."""
     player = _Player(case, server)
     try:
+        looks = any(isinstance(step, steps.Http) or "CONNZ" in str(step) for step in case.steps)
+        if looks and not case.header.own_server:
+            player.wait_alone()
         for step in case.steps:
             player.play(step)
     except NoFrameError as error:
@@ -74,6 +77,14 @@ class _Player:
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
+
+    def wait_alone(self) -> None:
+        """Wait until the connections of the case before are forgotten: this case looks at connections."""
+        until = time.monotonic() + FRAME_DEADLINE_S
+        while self._request("GET", "/connz")[0] == 200 and self._get("/connz")["num_connections"]:
+            if time.monotonic() > until:
+                raise NoFrameError("connections of an earlier case are still there")
+            time.sleep(POLL_INTERVAL_S)
 
     def play(self, step: steps.Step) -> None:
         match step:
@@ -121,9 +132,19 @@ class _Player:
             self._open(name, "nats", shown=False)
         return self._connections[name]
 
+    def _listener(self, name: str) -> tuple[str, int]:
+        if name not in self.server.listeners:
+            raise NoFrameError(f"there is no {name} listener")
+        return self.server.listeners[name]
+
     def _open(self, name: str, listener: str, *, shown: bool) -> None:
-        host, port = self.server.listeners[listener]
-        connection = Connection(host, port, pings_shown=self.case.header.pings_shown)
+        host, port = self._listener(listener)
+        try:
+            connection = Connection(host, port, pings_shown=self.case.header.pings_shown)
+        except OSError as error:
+            raise NoFrameError(
+                f"cannot connect to the {listener} listener: {type(error).__name__}"
+            ) from error
         self._connections[name] = connection
         if self.case.header.tls_first:  # The greeting comes after the handshake.
             return
@@ -231,7 +252,7 @@ class _Player:
         return dict(json.loads(self._request("GET", target)[2]))
 
     def _request(self, method: str, target: str) -> tuple[int, str, bytes]:
-        host, port = self.server.listeners["monitoring"]
+        host, port = self._listener("monitoring")
         connection = http.client.HTTPConnection(host, port, timeout=FRAME_DEADLINE_S)
         try:
             connection.request(method, target)

@@ -124,7 +124,7 @@ def _header(header: Header, lines: list[str], file: str, configs: Path) -> tuple
     position = 0
     while position < len(lines):
         name, separator, value = (part.strip() for part in lines[position].partition(":"))
-        if name not in ("config", "server", "pings", "slow") or not separator:
+        if name not in ("config", "server", "pings", "tls", "slow") or not separator:
             break
         position += 1
         if name == "config":
@@ -133,6 +133,8 @@ def _header(header: Header, lines: list[str], file: str, configs: Path) -> tuple
             header = replace(header, own_server=True)
         elif (name, value) == ("pings", "shown"):
             header = replace(header, pings_shown=True)
+        elif (name, value) == ("tls", "first"):
+            header = replace(header, tls_first=True)
         elif (name, value) == ("slow", "yes"):
             header = replace(header, slow=True)
         else:

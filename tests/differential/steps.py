@@ -153,11 +153,16 @@ Step = (
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a case runs on. `config` is configuration text; `own_server` asks for servers nobody else uses."""
+    """What a case runs on.
+
+    `config` is configuration text; `own_server` asks for servers nobody else uses; `tls_first` says that
+    nothing is sent in clear, so that INFO comes after the handshake.
+    """
 
     config: str = ""
     own_server: bool = False
     pings_shown: bool = False
+    tls_first: bool = False
     slow: bool = False
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import pytest
 
+from tests.differential.allowed import kept_reason
 from tests.differential.compare import difference
 from tests.differential.library import cases
 from tests.differential.pairs import Pairs, play
 from tests.differential.steps import Case
+from tests.servers import is_replaced
 
 pytestmark = pytest.mark.real
 
 
-def _parameters() -> list[object]:
-    return [
-        pytest.param(case, id=case.id, marks=[pytest.mark.slow] if case.header.slow else [])
-        for case in cases()
-    ]
+def _marks(case: Case) -> list[pytest.MarkDecorator]:
+    marks = [pytest.mark.slow] if case.header.slow else []
+    reason = kept_reason(case.id)
+    if reason is not None and not is_replaced("edged"):
+        marks.append(pytest.mark.xfail(reason=reason, strict=True))
+    return marks
 
 
-@pytest.mark.parametrize("case", _parameters())
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id, marks=_marks(case)) for case in cases()])
 def test_edged_answers_as_nats_server_does(case: Case, pairs: Pairs) -> None:
     with pairs.of(case) as pair:
         reference, subject = play(case, pair)

@@ -32,7 +32,7 @@ class BadRequest(Exception):  # noqa: N818 - says what happened
 
 
 class Rows(Generic[T]):
-    """A page of things to be described one by one: a page of 65,000 connections is never in memory as text."""
+    """A page of things to be described one by one, so that a page of 65,000 is never in memory as text."""
 
     __slots__ = ("_describe", "_items")
 

@@ -43,7 +43,7 @@ class ConnzOptions:
     limit: int = option(Kind.INTEGER, "limit")
     cid: int = option(Kind.UNSIGNED, "cid")
     mqtt_client: str = option(Kind.TEXT, "mqtt_client")
-    state: ConnectionState = option(Kind.STATE, "state")
+    state: ConnectionState = option(Kind.STATE, "state")  # noqa: RUF009 - it makes a field
     user: str = option(Kind.TEXT, "user")
     account: str = option(Kind.TEXT, "acc")
     filter_subject: str = option(Kind.TEXT, "filter_subject")
@@ -62,7 +62,7 @@ _ORDERS: dict[str, tuple[_Key, bool]] = {
     "bytes_from": (lambda connection, now_ns: connection.outbox.in_bytes, True),
     "last": (lambda connection, now_ns: connection.active_at_ns, True),
     "idle": (lambda connection, now_ns: connection.active_at_ns, False),
-    "uptime": (lambda connection, now_ns: (connection.stopped_at_ns or now_ns) - connection.started_at_ns, False),
+    "uptime": (lambda connection, now_ns: _uptime_ns(connection, now_ns), False),
     "stop": (lambda connection, now_ns: connection.stopped_at_ns, True),
     "reason": (lambda connection, now_ns: connection.reason or "", False),
     "rtt": (lambda connection, now_ns: connection.rtt_ns, True),
@@ -102,7 +102,13 @@ def connz(server: Server, options: ConnzOptions) -> Document:
 
 def subscriptions_of(connection: ClientConnection) -> list[Subscription]:
     """The subscriptions of a connection, or those it left behind when it closed."""
-    return list(connection.subscriptions.values() if connection.reason is None else connection.subscriptions_left)
+    if connection.reason is None:
+        return list(connection.subscriptions.values())
+    return list(connection.subscriptions_left)
+
+
+def _uptime_ns(connection: ClientConnection, now_ns: int) -> int:
+    return (connection.stopped_at_ns or now_ns) - connection.started_at_ns
 
 
 def _candidates(server: Server, options: ConnzOptions) -> list[ClientConnection]:
@@ -170,7 +176,9 @@ def _describe(connection: ClientConnection, options: ConnzOptions, now_ns: int) 
         rest["authorized_user"] = _user(connection)
         rest["account"] = connection.account.name if connection.account.name != GLOBAL_ACCOUNT else ""
     if options.subscriptions_detail:
-        rest["subscriptions_list_detail"] = [describe_subscription(item, connection.cid) for item in subscriptions]
+        rest["subscriptions_list_detail"] = [
+            describe_subscription(item, connection.cid) for item in subscriptions
+        ]
     elif options.subscriptions:
         rest["subscriptions_list"] = [text(item.subject) for item in subscriptions]
     if options.auth:

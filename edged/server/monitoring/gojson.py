@@ -13,7 +13,9 @@ from typing import Any
 from edged.core.gotime import MICROSECOND, MILLISECOND, SECOND, format_duration
 from edged.server.monitoring.answers import Rows
 
-_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+_ESCAPES = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
 
 
 def compact(value: Any) -> str:

@@ -72,7 +72,7 @@ def _server_problem(server: Server) -> Problem | None:
 
 def _jetstream_problem(server: Server, options: HealthzOptions) -> Problem | None:
     """Streams are looked for only where JetStream is on; there are none that could be unhealthy yet."""
-    if server.options.jetstream is None or options.js_enabled_only or options.js_enabled or options.js_meta_only:
+    if server.options.jetstream is None or options.js_enabled_only or options.js_enabled:
         return None
     if not options.account:
         return None

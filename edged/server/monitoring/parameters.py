@@ -1,7 +1,7 @@
-"""The options of monitoring requests: from an HTTP query, or from the JSON of a request to the system account.
+"""The options of monitoring requests: from an HTTP query, or from JSON as the system account gets it.
 
-An endpoint's options are a frozen dataclass whose fields are made by `option()`, which says what the option is
-called in either form. `from_query` and `from_json` read it.
+An endpoint's options are a frozen dataclass whose fields are made by `option()`, which says what the option
+is called in either form. `from_query` and `from_json` read it.
 
 Rules: an absent or empty option is its default. Values in a query are text and are read as Go reads them,
 with nats-server's words for what is wrong; values in JSON have their types. Unknown options are ignored, as

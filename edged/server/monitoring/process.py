@@ -52,7 +52,7 @@ def descriptors_open() -> int:
     """How many file descriptors are in use."""
     try:
         # The listing needs a descriptor itself, which is gone when it returns.
-        return len(os.listdir(_DESCRIPTORS)) - 1
+        return sum(1 for _ in _DESCRIPTORS.iterdir()) - 1
     except OSError:
         return 0
 

@@ -6,16 +6,16 @@ when asked for; the per-message path keeps no totals of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from edged.core.fanout import Route
 from edged.server.monitoring.answers import Document
 from edged.server.monitoring.gojson import number
 
 if TYPE_CHECKING:
-    from edged.server.account import Account, PublishContext
+    from edged.server.account import Account
     from edged.server.client import ClientConnection
     from edged.server.server import Server
 
@@ -38,9 +38,9 @@ class Traffic:
         )
 
 
-def connections_of(account: Account) -> list[ClientConnection]:
+def connections_of(account: Account) -> Collection[ClientConnection]:
     """Who is in an account now."""
-    return list(account.connections)  # type: ignore[arg-type]
+    return cast("Collection[ClientConnection]", account.connections)
 
 
 def traffic_of(account: Account) -> Traffic:
@@ -74,6 +74,11 @@ def slow_consumers_total(server: Server) -> int:
     return sum(server.slow_consumers.values())
 
 
+def stalls_total(server: Server) -> int:
+    """How often publishers were made to wait for a slow subscriber."""
+    return server.closed_stalls + sum(connection.stalls for connection in server.connections.values())
+
+
 def by_kind(clients: int) -> Document:
     """A counter split by who it is about; there are only clients so far."""
     return {"clients": clients, "routes": 0, "gateways": 0, "leafs": 0}
@@ -81,10 +86,8 @@ def by_kind(clients: int) -> Document:
 
 def routes_cached(account: Account) -> list[Route]:
     """The routes that are ready for use. Each set of rights has its own."""
-    contexts: dict[int, PublishContext] = {id(account.internal): account.internal}
-    for connection in connections_of(account):
-        contexts[id(connection.context)] = connection.context
-    return [route for context in contexts.values() if context.account is account for route in context.routes.values()]
+    contexts = {connection.context for connection in connections_of(account)} | {account.internal}
+    return [route for context in contexts for route in context.routes.values()]
 
 
 def subscription_figures(accounts: Iterable[Account]) -> Document:

@@ -1,0 +1,1 @@
+"""Published clients, unmodified, against the daemon."""

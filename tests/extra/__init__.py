@@ -1,0 +1,1 @@
+"""Tests that need more than PyPI, Debian's packages and npm; `make test-extra` runs them."""
