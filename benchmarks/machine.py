@@ -47,4 +47,4 @@ def _version(kind: ServerKind) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"unknown ({error})"
-    return (answer.stdout or answer.stderr).strip()
+    return ", ".join((answer.stdout or answer.stderr).split("\n")).strip(", ")

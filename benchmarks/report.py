@@ -78,7 +78,7 @@ def _row(summary: Summary, headline: Headline) -> tuple[str, ...]:
         summary.workload,
         summary.server,
         headline_text(summary.headline, headline),
-        f"{summary.spread:.0%}",
+        _figure(summary.spread, ".0%"),
         _figure(summary.payload_mb_per_s, ",.1f"),
         _figure(latency.p50_us if latency else None, ",.1f"),
         _figure(latency.p99_us if latency else None, ",.1f"),

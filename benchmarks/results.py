@@ -83,8 +83,8 @@ class Summary:
     workload: str
     server: str
     headline: float
-    spread: float
-    """(highest - lowest) / median of the headline figure."""
+    spread: float | None
+    """(highest - lowest) / median of the headline figure; one round has none."""
     rate: float | None
     payload_mb_per_s: float | None
     latency: Latency | None
@@ -123,7 +123,7 @@ def _medians(workload: str, server: str, headline: Headline, rounds: Sequence[Ou
         workload=workload,
         server=server,
         headline=middle,
-        spread=(max(figures) - min(figures)) / middle if middle else 0.0,
+        spread=(max(figures) - min(figures)) / middle if middle and len(figures) > 1 else None,
         rate=_median([outcome.rate for outcome in loaded]),
         payload_mb_per_s=_median([outcome.rate * outcome.payload_bytes / 1e6 for outcome in loaded]) or None,
         latency=Latency(

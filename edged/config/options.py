@@ -99,6 +99,7 @@ class Authorization:
     default_permissions: PermissionsOptions | None = None
     auth_callout: AuthCalloutOptions | None = None
     proxy_required: bool = False
+    is_stated: bool = False  # there is such a block, even an empty one
 
 
 @dataclass(frozen=True, slots=True)

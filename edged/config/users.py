@@ -183,7 +183,7 @@ AUTHORIZATION = Table(
 
 
 def authorization(context: Context, value: Value, name: str) -> Authorization:
-    found = Authorization(**read_block(context, value, AUTHORIZATION, name))
+    found = Authorization(**read_block(context, value, AUTHORIZATION, name), is_stated=True)
     if found.users is None:
         return found
     return replace(found, users=finish_users(found.users, GLOBAL_ACCOUNT, found.default_permissions))

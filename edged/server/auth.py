@@ -237,7 +237,7 @@ def _only_system_users(options: Options) -> bool:
     Then the global account stays open to everybody, as without any users. An authorization block says that
     logins are wanted, and closes it.
     """
-    if options.no_auth_user or options.authorization != Authorization():
+    if options.no_auth_user or options.authorization.is_stated:
         return False
     system = options.system_account or SYSTEM_ACCOUNT
     names = {account.name for account in options.accounts}

@@ -304,6 +304,7 @@ class ClientConnection:
         self.responses = ResponseTracker(rule) if rule is not None else None
         self.outbox.tracks_replies = rule is not None
         self.parser.payload_max = self.server.payload_max(identity, self.account)
+        self.parser.control_line_max = self.server.options.max_control_line
         self.subscriptions_max = identity.max_subscriptions or self.server.options.max_subscriptions
 
     # --- subscriptions ---

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from edged.config.options import Options
+from edged.core.gotext import quote
 from edged.core.twins import Subscription
 from edged.server import reasons
 from edged.server.client import ClientConnection
@@ -102,7 +103,7 @@ async def judge(server: Server, connection: ClientConnection) -> None:
     account = server.accounts.get(identity.account_name)
     if account is not connection.account or account.is_removed:
         # It would be somebody else now; let it come again as that.
-        connection.close(reasons.AUTHENTICATION_VIOLATION, "Authorization Violation")
+        connection.close(reasons.AUTHENTICATION_VIOLATION)
         return
     connection.identity = identity
     connection.apply_rights(identity)
@@ -129,8 +130,6 @@ def refuse_fixed(before: Options, after: Options) -> None:
 
 
 def _lost_subscription(subscription: Subscription) -> str:
-    subject = subscription.subject.decode("utf-8", "surrogateescape")
-    queue = subscription.queue
-    using = "" if queue is None else f' using queue "{queue.decode("utf-8", "surrogateescape")}"'
-    sid = subscription.sid.decode("utf-8", "surrogateescape")
-    return f'Permissions Violation for Subscription to "{subject}"{using} (sid "{sid}")'
+    using = "" if subscription.queue is None else f" using queue {quote(subscription.queue)}"
+    about = f"{quote(subscription.subject)}{using} (sid {quote(subscription.sid)})"
+    return f"Permissions Violation for Subscription to {about}"

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.differential.pairs import Pairs
+from tests.servers import edged_server, nats_server, real_server
+
+__all__ = ["edged_server", "nats_server", "pairs", "real_server"]
 
 
 @pytest.fixture(scope="session")

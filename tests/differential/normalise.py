@@ -18,6 +18,7 @@ from tests.differential.connection import Frame
 PAYLOAD_SHOWN_BYTES = 400
 ZERO_TIME = "0001-01-01T00:00:00Z"
 
+OWN_SUBJECTS = ("$SYS.", "_R_.")
 REQUEST_INFO = re.compile(rb"Nats-Request-Info: (\{.*\})")
 TEXT_KINDS = (
     (re.compile(r"\bN[A-Z2-7]{55}\b"), "<server-id>"),
@@ -90,7 +91,7 @@ def _without_own(value: Any) -> Any:
     return [
         item
         for item in value
-        if not (isinstance(item, dict) and str(item.get("subject", "")).startswith("$SYS"))
+        if not (isinstance(item, dict) and str(item.get("subject", "")).startswith(OWN_SUBJECTS))
     ]
 
 

@@ -65,10 +65,9 @@ class Browser:
                 if isinstance(event, h11.Response):
                     status = event.status_code
                     headers = {name.decode(): value.decode() for name, value in event.headers}
-                elif isinstance(event, h11.Data):
-                    body += event.data
                 else:
-                    raise AssertionError(event)
+                    assert isinstance(event, h11.Data), event
+                    body += event.data
         return Page(status, headers, body)
 
     async def _event(self) -> object:

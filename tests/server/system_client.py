@@ -68,7 +68,9 @@ class Asker:
         self.cid = int(json.loads(client.info[5:]).get("client_id", 0))
         self._requests = 0
 
-    async def ask(self, subject: str, body: bytes | str | dict[str, Any] = b"", headers: bytes = b"") -> Message:
+    async def ask(
+        self, subject: str, body: bytes | str | dict[str, Any] = b"", headers: bytes = b""
+    ) -> Message:
         """Send a request and read its answer."""
         self._requests += 1
         inbox = f"_INBOX.{self._requests}"

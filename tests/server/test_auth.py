@@ -227,7 +227,7 @@ async def test_users_for_the_system_account_alone_leave_the_global_account_open(
 
 async def test_authorization_block_beside_system_users_closes_the_global_account() -> None:
     system = AccountOptions("$SYS", users=(UserOptions("sys", SECRET, account="$SYS"),))
-    await refused(Options(accounts=(system,), authorization=Authorization(timeout_s=1.0)))
+    await refused(Options(accounts=(system,), authorization=Authorization(is_stated=True)))
     other = AccountOptions("A", users=(UserOptions("a", SECRET, account="A"),))
     await refused(Options(accounts=(system, other)))
 

@@ -6,17 +6,19 @@ import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
 
 from edged.config.options import Options, ServiceExport, ServiceImport, StreamExport, StreamImport
 from edged.core.limits import INTERNAL_EVENTS_MAX
-from edged.core.twins import Subscription
+from edged.core.twins import Outbox, Subscription
+from edged.core.wire import Publish
 from edged.server.monitoring import Answer, Monitor
 from edged.server.system import SystemServices
 from tests.server.live import live_server
-from tests.server.system_client import ACCOUNTS, account, system_server
+from tests.server.system_client import ACCOUNTS, Asker, account, system_server
 
 ENDPOINTS = {
     "VARZ": "server_id",
@@ -48,7 +50,18 @@ async def test_server_is_described_in_every_answer_and_each_answer_is_counted() 
         operator = await running.asker("sys")
         first = (await operator.ask("$SYS.REQ.SERVER.PING.VARZ")).json["server"]
         second = (await operator.ask("$SYS.REQ.SERVER.PING.VARZ")).json["server"]
-        assert list(first) == "name host id ver tags metadata jetstream flags seq time".split()
+        assert list(first) == [
+            "name",
+            "host",
+            "id",
+            "ver",
+            "tags",
+            "metadata",
+            "jetstream",
+            "flags",
+            "seq",
+            "time",
+        ]
         assert (first["name"], first["host"], first["id"]) == ("here", "127.0.0.1", running.id)
         assert first["tags"] == ["zone:a", "small"]
         assert first["metadata"] == {"k": "v"}
@@ -256,7 +269,9 @@ async def test_user_sees_the_figures_of_its_own_account_only() -> None:
     async with system_server() as running:
         await running.asker("other")
         client = await running.asker("app")
-        statz = await client.data("$SYS.REQ.ACCOUNT.PING.STATZ", {"accounts": ["OTHER"], "include_unused": True})
+        statz = await client.data(
+            "$SYS.REQ.ACCOUNT.PING.STATZ", {"accounts": ["OTHER"], "include_unused": True}
+        )
         assert [entry["acc"] for entry in statz["account_statz"]] == ["APP"]
 
 
@@ -331,12 +346,17 @@ async def test_flood_of_users_is_bounded_and_operators_are_served_first() -> Non
         server = live.server
         system = SystemServices(server, Monitor(server))
         answered: list[str] = []
+
+        def note(
+            name: str, subscription: Subscription, messages: list[Publish], origin: Outbox | None
+        ) -> None:
+            answered.extend([name] * len(messages))
+
         for name in ("SYS", "APP"):
-            server.accounts[name].subscribe(
-                Subscription(b"answers", None, b"1", None, lambda sub, got, origin, name=name: answered.extend([name] * len(got)))
-            )
+            server.accounts[name].subscribe(Subscription(b"answers", None, b"1", None, partial(note, name)))
+        every = b'{"include_unused":true}'
         for _ in range(INTERNAL_EVENTS_MAX + 100):
-            server.accounts["APP"].publish(b"$SYS.REQ.ACCOUNT.PING.STATZ", b"answers", b'{"include_unused":true}')
+            server.accounts["APP"].publish(b"$SYS.REQ.ACCOUNT.PING.STATZ", b"answers", every)
         server.accounts["SYS"].publish(b"$SYS.REQ.SERVER.PING.VARZ", b"answers", b"")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(system.run)
@@ -357,8 +377,6 @@ async def test_fault_while_answering_is_told_and_logged_and_the_next_request_is_
     async with live_server(ACCOUNTS) as live:
         system = SystemServices(live.server, BrokenMonitor(live.server))
         live.server.nursery.start_soon(system.run)
-        from tests.server.system_client import Asker
-
         operator = Asker(await live.client(b',"user":"sys","pass":"x"'))
         answer = (await operator.ask("$SYS.REQ.SERVER.PING.VARZ")).json
         assert answer["error"] == {"code": 500, "description": "internal error"}

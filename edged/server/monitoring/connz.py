@@ -21,7 +21,7 @@ from edged.core.jwt import ClaimsError
 from edged.core.subjects import overlaps, valid_subscription
 from edged.server.monitoring.answers import BadRequest, Document, Rows, shown
 from edged.server.monitoring.gojson import round_trip, text, uptime
-from edged.server.monitoring.parameters import ConnectionState, Kind, option
+from edged.server.monitoring.parameters import SUBS_DETAIL, ConnectionState, Kind, option
 from edged.server.monitoring.subsz import describe_subscription
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ConnzOptions:
     sort: str = option(Kind.TEXT, "sort")
     auth: bool = option(Kind.FLAG, "auth")
     subscriptions: bool = option(Kind.FLAG, "subs", json_name="subscriptions")
-    subscriptions_detail: bool = option(Kind.FLAG, "subs-detail", json_name="subscriptions_detail")
+    subscriptions_detail: bool = option(Kind.FLAG, SUBS_DETAIL, json_name="subscriptions_detail")
     offset: int = option(Kind.INTEGER, "offset")
     limit: int = option(Kind.INTEGER, "limit")
     cid: int = option(Kind.UNSIGNED, "cid")
@@ -54,7 +54,7 @@ _Key = Callable[["ClientConnection", int], Any]
 _ORDERS: dict[str, tuple[_Key, bool]] = {
     "cid": (lambda connection, now_ns: connection.cid, False),
     "start": (lambda connection, now_ns: connection.cid, False),
-    "subs": (lambda connection, now_ns: len(subscriptions_of(connection)), True),
+    "subs": (lambda connection, now_ns: _subscription_count(connection), True),
     "pending": (lambda connection, now_ns: connection.outbox.pending_bytes, True),
     "msgs_to": (lambda connection, now_ns: connection.outbox.out_messages, True),
     "msgs_from": (lambda connection, now_ns: connection.outbox.in_messages, True),
@@ -105,6 +105,10 @@ def subscriptions_of(connection: ClientConnection) -> list[Subscription]:
     if connection.reason is None:
         return list(connection.subscriptions.values())
     return list(connection.subscriptions_left)
+
+
+def _subscription_count(connection: ClientConnection) -> int:
+    return len(connection.subscriptions if connection.reason is None else connection.subscriptions_left)
 
 
 def _uptime_ns(connection: ClientConnection, now_ns: int) -> int:

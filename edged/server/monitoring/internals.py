@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING
 
 import trio
@@ -84,7 +84,7 @@ def stacksz() -> str:
             lines.append(f"... and more than {TASKS_SHOWN_MAX} tasks")
             break
         lines.append(f"task {number} [{task.name}]:")
-        lines.extend(_line(frame.f_code, line) for frame, line in task.iter_await_frames())
+        lines.extend(_line(frame.f_code, frame.f_lineno) for frame in _frames(task.coro))
         lines.append("")
     return "\n".join(lines) + "\n"
 
@@ -98,6 +98,15 @@ def _tasks() -> Iterator[trio.lowlevel.Task]:
         yield task
         for nursery in task.child_nurseries:
             waiting.extend(nursery.child_tasks)
+
+
+def _frames(awaited: object) -> Iterator[FrameType]:
+    """From a coroutine down to what it waits in, as far as there are coroutines and generators."""
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            yield frame
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
 
 
 def _line(code: CodeType, number: int) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edged.core.gotime import format_rfc3339
 from edged.server.monitoring.answers import Document
-from edged.server.monitoring.parameters import Kind, option
+from edged.server.monitoring.parameters import SUBS_DETAIL, Kind, option
 
 if TYPE_CHECKING:
     from edged.server.server import Server
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RoutezOptions:
     subscriptions: bool = option(Kind.FLAG, "subs", json_name="subscriptions")
-    subscriptions_detail: bool = option(Kind.FLAG, "subs-detail", json_name="subscriptions_detail")
+    subscriptions_detail: bool = option(Kind.FLAG, SUBS_DETAIL, json_name="subscriptions_detail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class GatewayzOptions:
     accounts: bool = option(Kind.FLAG, "accs", json_name="accounts")
     account_name: str = option(Kind.TEXT, "acc_name", json_name="account_name")
     subscriptions: bool = option(Kind.FLAG, "subs", json_name="subscriptions")
-    subscriptions_detail: bool = option(Kind.FLAG, "subs-detail", json_name="subscriptions_detail")
+    subscriptions_detail: bool = option(Kind.FLAG, SUBS_DETAIL, json_name="subscriptions_detail")
 
 
 def routez(server: Server, options: RoutezOptions) -> Document:

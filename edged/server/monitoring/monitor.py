@@ -35,7 +35,7 @@ from edged.server.monitoring.links import (
     leafz,
     routez,
 )
-from edged.server.monitoring.parameters import from_json, from_query, subs_of
+from edged.server.monitoring.parameters import from_json, from_query
 from edged.server.monitoring.process import Process, Usage
 from edged.server.monitoring.subsz import SubszOptions, subsz
 from edged.server.monitoring.varz import VarzOptions, idz, statsz, varz
@@ -113,7 +113,7 @@ class Monitor:
     def answer(self, name: str, query: Mapping[str, str]) -> Answer:
         """A document as HTTP serves it: long lists in it are Rows. Raises BadRequest."""
         endpoint = _ENDPOINTS[name]
-        return endpoint.make(self, from_query(endpoint.options, subs_of(query)))
+        return endpoint.make(self, from_query(endpoint.options, query))
 
     def document(self, name: str, query: Mapping[str, str]) -> Answer:
         """The document `varz`, `connz`, `healthz`... for the options of an HTTP query. Raises BadRequest."""

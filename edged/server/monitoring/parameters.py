@@ -23,6 +23,8 @@ from edged.server.monitoring.answers import BadRequest
 T = TypeVar("T")
 
 QUERY_FIELDS_MAX = 64
+# What `subs=detail` is called where it is an option; nobody can ask for it by this name.
+SUBS_DETAIL = "subs=detail"
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -88,8 +90,11 @@ def parse_query(query: str) -> dict[str, str]:
 
 def from_query(options: type[T], query: Mapping[str, str]) -> T:
     """Read options from the parameters of a URL, or raise BadRequest."""
+    fields = dataclasses.fields(options)  # type: ignore[arg-type]
+    if any(field.metadata["query"] == SUBS_DETAIL for field in fields):
+        query = _with_detail(query)
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(options):  # type: ignore[arg-type]
+    for field in fields:
         name = field.metadata["query"]
         text = query.get(name, "") if name is not None else ""
         if text:
@@ -108,12 +113,12 @@ def from_json(options: type[T], document: Mapping[str, object]) -> T:
     return options(**values)
 
 
-def subs_of(query: Mapping[str, str]) -> dict[str, str]:
-    """`subs=detail` as an option of its own, `subs-detail`; any other value of `subs` is a flag."""
-    found = {name: value for name, value in query.items() if name != "subs-detail"}
+def _with_detail(query: Mapping[str, str]) -> dict[str, str]:
+    """`subs=detail` as an option of its own; any other value of `subs` is a flag."""
+    found = {name: value for name, value in query.items() if name != SUBS_DETAIL}
     if found.get("subs", "").lower() == "detail":
         del found["subs"]
-        found["subs-detail"] = "1"
+        found[SUBS_DETAIL] = "1"
     return found
 
 

@@ -17,6 +17,7 @@ from edged.core.claims import AccountClaims, decode_account
 from edged.core.jwt import ClaimsError, Token, read_token
 from edged.core.nkeys import KeyKind, is_public
 from edged.server.identity import AuthFailed
+from edged.server.monitoring import BadRequest
 from edged.server.operator_auth import DirectoryResolver, MemoryResolver, OperatorAuth
 from edged.server.reload import judge
 from edged.server.system.envelope import FAILED, Document, Envelope
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _DONE = 200
 _NO_ACCOUNT = "n/a"
 _PACK_QUEUE = b"responder"
+# How often a cache looks for accounts that nobody used for their time to live.
+_SWEEP_INTERVAL_S = 60.0
 
 
 class ClaimsServices:
@@ -55,6 +58,23 @@ class ClaimsServices:
         if not directory.is_cache:
             desk.offer(account, "$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", self._lookup)
             desk.offer(account, "$SYS.REQ.CLAIMS.PACK", self._pack, _PACK_QUEUE)
+
+    async def run(self) -> None:
+        """Make the directory ready, and keep a cache small as time goes by."""
+        directory = self._directory()
+        if directory is None:
+            return
+        try:
+            await trio.to_thread.run_sync(directory.prepare)
+        except JwtDirectoryError as error:
+            self._server.log.error("accounts cannot be stored", reason=error)
+        while directory is not None and directory.is_cache and directory.ttl_s > 0:
+            await trio.sleep(_SWEEP_INTERVAL_S)
+            try:
+                await trio.to_thread.run_sync(directory.drop_stale, self._server.now_ns() / 1e9)
+            except JwtDirectoryError as error:
+                self._server.log.error("stale accounts cannot be dropped", reason=error)
+            directory = self._directory()
 
     # --- updates ---
 
@@ -98,6 +118,8 @@ class ClaimsServices:
     async def _store(self, directory: JwtDirectory | None, key: str, token: str) -> None:
         resolver = self._operator().resolver
         if directory is not None:
+            # A reload may have chosen a directory that is not there yet.
+            await trio.to_thread.run_sync(directory.prepare)
             await trio.to_thread.run_sync(directory.write, key, token)
         elif isinstance(resolver, MemoryResolver):
             stored = await resolver.fetch(key)
@@ -176,7 +198,7 @@ class ClaimsServices:
         directory = self._directory()
         if directory is None or request.reply is None:
             return
-        keys = await trio.to_thread.run_sync(directory.keys)
+        keys = await self._keys(directory)
         self._envelope.reply(request, {"server": self._envelope.server_info(), "data": keys})
 
     async def _lookup(self, request: Request) -> None:
@@ -187,7 +209,7 @@ class ClaimsServices:
             return
         token = None
         if is_public(key, KeyKind.ACCOUNT):
-            token = await trio.to_thread.run_sync(directory.read, key)
+            token = await self._read(directory, key)
         self._envelope.reply_bytes(request, (token or "").encode())
 
     async def _pack(self, request: Request) -> None:
@@ -195,12 +217,24 @@ class ClaimsServices:
         directory = self._directory()
         if directory is None or request.reply is None:
             return
-        for key in await trio.to_thread.run_sync(directory.keys):
-            token = await trio.to_thread.run_sync(directory.read, key)
+        for key in await self._keys(directory):
+            token = await self._read(directory, key)
             if token is not None:
                 self._envelope.reply_bytes(request, f"{key}|{token}".encode())
                 self._server.flush()
         self._envelope.reply_bytes(request, b"")
+
+    async def _keys(self, directory: JwtDirectory) -> list[str]:
+        try:
+            return await trio.to_thread.run_sync(directory.keys)
+        except JwtDirectoryError as error:
+            raise BadRequest(str(error), FAILED) from error
+
+    async def _read(self, directory: JwtDirectory, key: str) -> str | None:
+        try:
+            return await trio.to_thread.run_sync(directory.read, key)
+        except JwtDirectoryError as error:
+            raise BadRequest(str(error), FAILED) from error
 
     # --- what a reload may change ---
 

@@ -2,7 +2,7 @@
 
 Rules: they are for this server by its id, in the system account only. A request without a reply subject is
 not obeyed: whoever changes something wants to know whether it worked, and an event that merely has the shape
-of a request has no reply subject.
+of a request has no reply subject. One that cannot be read is logged and left without an answer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from edged.server.client import ClientConnection
     from edged.server.server import Server
     from edged.server.system.desk import Desk
+
+_CID_MAX = 2**64 - 1
 
 # Reads the configuration again; returns why it was refused, or None.
 Reload = Callable[[], Awaitable[str | None]]
@@ -42,18 +44,20 @@ class ConnectionServices:
         desk.offer(account, f"{prefix}RELOAD", self._reload)
 
     def _kick(self, request: Request) -> None:
-        if not self._is_obeyed(request):
+        cid = self._cid(request)
+        if cid is None or not self._is_obeyed(request):
             return
-        connection = self._connection(request, "no such client or leafnode id")
+        connection = self._connection(cid, "no such client or leafnode id")
         connection.close(reasons.KICKED)
         self._server.log.info("client kicked", cid=connection.cid)
         self._envelope.confirm(request)
 
     def _lame_duck(self, request: Request) -> None:
         """Tell one client to find another server, as all are told when this one leaves."""
-        if not self._is_obeyed(request):
+        cid = self._cid(request)
+        if cid is None or not self._is_obeyed(request):
             return
-        connection = self._connection(request, "no such client id")
+        connection = self._connection(cid, "no such client id")
         if connection.identity is None or connection.fields.protocol < 1:
             raise BadRequest("the client cannot be told, or is not ready to be", FAILED)
         document = {**self._server.info.document(connection, False), "ldm": True}
@@ -84,10 +88,20 @@ class ConnectionServices:
     def _is_obeyed(self, request: Request) -> bool:
         return request.reply is not None and concerns(self._server, request.options())
 
-    def _connection(self, request: Request, unknown: str) -> ClientConnection:
-        cid = request.options().get("cid", 0)
-        if not isinstance(cid, int) or isinstance(cid, bool):
-            raise BadRequest("cid is not a number")
+    def _cid(self, request: Request) -> int | None:
+        """The connection that a request is about; None when it does not say so in a way that can be read."""
+        try:
+            cid = request.options().get("cid", 0) if request.body else None
+        except BadRequest:
+            cid = None
+        if isinstance(cid, int) and not isinstance(cid, bool) and 0 <= cid <= _CID_MAX:
+            return cid
+        self._server.log.warn(
+            "request names no connection", subject=request.subject.decode("utf-8", "replace")
+        )
+        return None
+
+    def _connection(self, cid: int, unknown: str) -> ClientConnection:
         connection = self._server.connections.get(cid)
         if connection is None or connection.reason is not None:
             raise BadRequest(unknown, FAILED)

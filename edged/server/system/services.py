@@ -61,6 +61,7 @@ class SystemServices:
             nursery.start_soon(self._desk.run)
             nursery.start_soon(self._events.send_statsz_forever)
             nursery.start_soon(self._events.send_connections_forever)
+            nursery.start_soon(self._claims.run)
 
     def announce_lame_duck(self) -> None:
         """Tell that the server takes no new clients and closes those it has, bit by bit."""
