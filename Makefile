@@ -46,7 +46,8 @@ run: $(STAMPS)/run ## Start an edge daemon on 127.0.0.1 with its state in ./data
 	@printf '%s\n' '' \
 	  'edged will listen on  nats://127.0.0.1:$(PORT)  and show its state on  http://127.0.0.1:$(HTTP_PORT)' \
 	  '' \
-	  '  with the nats command:   nats sub "greet.>" &  nats pub greet.world hello' \
+	  '  with the nats command:   nats -s nats://127.0.0.1:$(PORT) sub "greet.>" &' \
+	  '                           nats -s nats://127.0.0.1:$(PORT) pub greet.world hello' \
 	  '  with Python (nats-py):   connection = await nats.connect("nats://127.0.0.1:$(PORT)")' \
 	  '  with nothing at all:     telnet 127.0.0.1 $(PORT), then type PING' \
 	  '' \

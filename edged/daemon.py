@@ -68,6 +68,7 @@ async def serve(options: Options, log: Log, router: Router, load_again: LoadOpti
             nursery.start_soon(listener.run)
         await monitor.start(nursery)
         nursery.start_soon(server.deadlines.run)
+        nursery.start_soon(server.reactor.run)
         nursery.start_soon(system.run)
         reloader = Reloader(server, monitor, listeners, load_again)
         system.reload = partial(_reload, server, reloader)

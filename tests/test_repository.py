@@ -155,19 +155,14 @@ def test_skipped_test_fails_on_ci_and_is_skipped_elsewhere(tmp_path: Path) -> No
 
     def run(on_ci: str) -> str:
         environment = {**os.environ, "CI": on_ci, "PYTHONPATH": str(ROOT)}
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--rootdir",
-            tmp_path,
-            tmp_path,
-        ]
+        options = ["-q", "-p", "no:cacheprovider", "--rootdir", "."]
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path
+            [sys.executable, "-m", "pytest", *options],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
         )
         return done.stdout
 

@@ -22,6 +22,8 @@ cdef extern from "Python.h":
 
 cdef object _Connect = _wire.Connect
 cdef object _WireParser = _wire.Parser
+cdef object _PING = _wire.PING
+cdef object _PONG = _wire.PONG
 
 DEF KEPT_BYTES_MAX = 4096
 
@@ -206,6 +208,17 @@ cdef class Parser:
         cdef char first
         while position < end:
             first = work[position]
+            if first == b'P' and end - position >= 6 and work[position + 5] == 10:
+                event = None
+                if memcmp(work + position, b"PING\r", 5) == 0:
+                    event = _PING
+                elif memcmp(work + position, b"PONG\r", 5) == 0:
+                    event = _PONG
+                if event is not None:
+                    events.append(event)
+                    position += 6
+                    batch = None
+                    continue
             if first == b'P' or first == b'p' or first == b'H' or first == b'h':
                 if batch is None:
                     batch = Publishes()

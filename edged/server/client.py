@@ -1,8 +1,8 @@
 """A client connection: greets, authenticates, reads batches, answers, and is closed for a reason.
 
 Rules:
-* One task per connection reads; it parses a whole buffer and hands batches to the fan-out, without awaiting
-  anything in between except the answer to a CONNECT.
+* A task per connection does whatever may wait. While nothing has to, the reactor reads plain connections on
+  its behalf. Either way a whole buffer is parsed and handed on in batches, without awaiting in between.
 * Output goes to the outbox and from there straight to the socket; only when the socket is full does a second
   task exist, which writes the rest.
 * Whoever finds a reason to end the connection calls close() with it; the reading task ends and cleans up.
@@ -26,7 +26,7 @@ from edged.server import reasons
 from edged.server.connect import ConnectError, ConnectFields, is_json_object, parse_connect
 from edged.server.identity import AuthFailed, Identity
 from edged.server.reasons import Reason
-from edged.server.transport import ConnectionLost, Transport
+from edged.server.transport import RECEIVE_BUFFER_BYTES, ConnectionLost, PlainTransport, Transport
 from edged.server.writer import Writer
 
 if TYPE_CHECKING:
@@ -79,6 +79,10 @@ class ClientConnection:
         self._received_at = 0.0
         self._deadline: Deadline | None = None
         self._expiry: Deadline | None = None
+        # What the reactor left for the task to wait for.
+        self._handed_back = trio.Event()
+        self._connect_due: wire.Connect | None = None
+        self._congested: ClientConnection | None = None
 
     def __str__(self) -> str:
         """How the log names a connection."""
@@ -101,21 +105,81 @@ class ClientConnection:
 
     async def _read(self) -> None:
         while self.reason is None:
-            chunk = await self.transport.receive()
-            if not chunk:
-                self.close(reasons.CLIENT_CLOSED)
+            if self._is_admitted and isinstance(self.transport, PlainTransport):
+                await self._be_attended(self.transport)
+            else:
+                await self._read_once()
+
+    async def _read_once(self) -> None:
+        """Receive and process in this task, which may wait for an answer about a login."""
+        chunk = await self.transport.receive()
+        if not chunk:
+            self.close(reasons.CLIENT_CLOSED)
+            return
+        self._received_at = trio.current_time()
+        self.active_at_ns = self.server.now_ns()
+        if not self._is_admitted:
+            # Authentication awaits, and the receive buffer is shared by all connections.
+            chunk = bytes(chunk)
+            if chunk[:1] not in b"Cc" and not self.parser.buffered_bytes:
+                await self._admit_by_default()
+        await self._process(self.parser.feed(chunk))
+        congested = self.server.flush()
+        if congested is not None and self.reason is None:
+            await self._stall(congested)
+
+    async def _be_attended(self, transport: PlainTransport) -> None:
+        """Let the reactor read, until something comes up that this task must wait for."""
+        self._handed_back = trio.Event()
+        await self.server.reactor.attend(self, transport.socket, self._handed_back)
+        connect, self._connect_due = self._connect_due, None
+        congested, self._congested = self._congested, None
+        if connect is not None and self.reason is None:
+            await self._process([connect])
+            self.server.flush()
+        if congested is not None and self.reason is None:
+            await self._stall(congested)
+
+    def readable(self) -> None:
+        """What the reactor calls: receive, parse and route, without waiting for anything."""
+        transport = self.transport
+        assert isinstance(transport, PlainTransport)
+        try:
+            chunk = transport.receive_nowait()
+        except ConnectionLost:
+            self.close(reasons.READ_ERROR)
+            return
+        if chunk is None or self.reason is not None:
+            return
+        if not chunk:
+            self.close(reasons.CLIENT_CLOSED)
+            return
+        server = self.server
+        self._received_at = server.turn_at
+        self.active_at_ns = server.turn_at_ns
+        events = self.parser.feed(chunk)
+        if server.log.is_trace:
+            self._trace_incoming(events)
+        for event in events:
+            if isinstance(event, PUBLISHES):
+                self._publish(event)
+            elif isinstance(event, wire.Connect):
+                self._connect_due = event
+                self._hand_back(transport)
+            else:
+                self._operate(event)
+            if self.reason is not None:
                 return
-            self._received_at = trio.current_time()
-            self.active_at_ns = self.server.now_ns()
-            if not self._is_admitted:
-                # Authentication awaits, and the receive buffer is shared by all connections.
-                chunk = bytes(chunk)
-                if chunk[:1] not in b"Cc" and not self.parser.buffered_bytes:
-                    await self._admit_by_default()
-            await self._process(self.parser.feed(chunk))
-            congested = self.server.flush()
-            if congested is not None and self.reason is None:
-                await self._stall(congested)
+        if len(chunk) == RECEIVE_BUFFER_BYTES:
+            # Much is coming: let its readers have it before more is read.
+            self._congested = server.flush()
+            if self._congested is not None:
+                self._hand_back(transport)
+
+    def _hand_back(self, transport: PlainTransport) -> None:
+        self.server.reactor.release(transport.socket)
+        self.server.tasks_waiting = True
+        self._handed_back.set()
 
     def take_transport(self, transport: Transport) -> None:
         """Go on over another transport: the same socket, wrapped in TLS."""
@@ -151,6 +215,8 @@ class ClientConnection:
                 deadline.cancel()
         self.writer.stop()
         self._scope.cancel()
+        if isinstance(self.transport, PlainTransport):
+            self._hand_back(self.transport)
         self.server.closing(self)
 
     # --- input ---

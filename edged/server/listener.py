@@ -87,13 +87,11 @@ class Listener:
 
     async def run(self) -> None:
         """Accept until closed or cancelled."""
-        while True:
+        while self.listening.fileno() >= 0:
             try:
                 await trio.lowlevel.wait_readable(self.listening)
                 accepted, _ = self.listening.accept()
             except (trio.ClosedResourceError, BlockingIOError, ConnectionError):
-                if self.listening.fileno() < 0:
-                    return
                 continue
             except OSError as error:
                 if self.listening.fileno() < 0:

@@ -29,6 +29,7 @@ from edged.server.imports import bind_imports
 from edged.server.info import Info
 from edged.server.log import Log
 from edged.server.operator_auth import OperatorAuth
+from edged.server.reactor import Reactor
 from edged.server.reasons import Reason
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Server:
         self.started_at_ns = self.configured_at_ns = self.now_ns()
         self.fanout = Fanout(secrets.randbits(64))
         self.deadlines = Deadlines()
+        self.reactor = Reactor(self)
+        # The loop's time when the reactor's round began, and whether a task should get its turn now.
+        self.turn_at = 0.0
+        self.turn_at_ns = 0
+        self.tasks_waiting = False
         self.connections: dict[int, ClientConnection] = {}
         self.closed: deque[ClientConnection] = deque(maxlen=max(0, options.max_closed_clients))
         self.connection_listeners: list[ConnectionListener] = []
@@ -125,6 +131,12 @@ class Server:
     def now_ns(self) -> int:
         """Wall-clock time, for people and for messages."""
         return time.time_ns()
+
+    def turn_started(self) -> float:
+        """Take the time of a round of the reactor; all its connections are dated with it."""
+        self.turn_at = trio.current_time()
+        self.turn_at_ns = self.now_ns()
+        return self.turn_at
 
     def jitter(self) -> float:
         """A factor between 1 and 1.2, so that many clients are not pinged in step."""

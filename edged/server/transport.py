@@ -138,6 +138,16 @@ class PlainTransport:
             self._full_reads = 0
             return _receive_view[:count] if count else b""
 
+    def receive_nowait(self) -> memoryview | bytes | None:
+        """What is there now; b"" at the end of the stream, None when nothing is. Raises ConnectionLost."""
+        try:
+            count = self._recv_into(_receive_buffer)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise ConnectionLost(f"receive failed: {error}") from error
+        return _receive_view[:count] if count else b""
+
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
         try:
             return self._send(data)

@@ -66,6 +66,7 @@ class Writer:
             if self.outbox.pending_bytes:
                 self._scope = trio.CancelScope()
                 self._server.nursery.start_soon(self._drain, self._scope)
+                self._server.tasks_waiting = True
         return self.outbox.pending_bytes > STALL_BYTES
 
     def write(self) -> None:

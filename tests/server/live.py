@@ -121,6 +121,7 @@ async def live_server(options: Options | None = None, **changes: object) -> Asyn
         server.info.port = listener.port
         nursery.start_soon(listener.run)
         nursery.start_soon(server.deadlines.run)
+        nursery.start_soon(server.reactor.run)
         live = LiveServer(server, listener, lines)
         try:
             yield live

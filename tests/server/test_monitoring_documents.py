@@ -295,13 +295,33 @@ async def test_connz_filters_by_account_user_and_subject_and_shows_who_with_auth
         assert await cids(monitored, "acc=nobody") == []
         assert await cids(monitored, "mqtt_client=x") == []
         assert await cids(monitored, "acc=APP&cid=3") == []
-        page = await monitored.get("/connz?filter_subject=x")
-        assert (page.status, page.text) == (400, "filter by subject only valid with account filtering")
+        assert await cids(monitored, "filter_subject=orders.new") == [1, 2, 3]
+        with pytest.raises(BadRequest, match="filter by subject only valid with account filtering"):
+            monitored.monitor.document_from_options("connz", {"filter_subject": "orders.new"})
         document = await monitored.json("/connz?auth=1&cid=2")
         row = document["connections"][0]
         assert (row["authorized_user"], row["account"], row["name_tag"]) == ("z", "APP", "APP")
         assert (await monitored.json("/connz?user=z"))["total"] == 3
         assert "password" not in json.dumps(document)
+
+
+async def test_a_refused_client_is_shown_under_the_name_it_gave_and_never_with_its_secrets() -> None:
+    async with monitored_server(**ACCOUNTS) as monitored:
+        for credentials in (
+            b'"user":"a","pass":"wrong-secret"',
+            b'"auth_token":"wrong-secret"',
+            b'"account":"A"',
+        ):
+            client = await monitored.live.client(connect=False)
+            await client.send(b"CONNECT {%s}\r\n" % credentials)
+            await client.closed()
+        while len(monitored.server.closed) < 3:
+            await trio.testing.wait_all_tasks_blocked()
+        page = await monitored.get("/connz?state=closed&auth=1")
+        names = [row.get("authorized_user") for row in page.json["connections"]]
+        assert names == ["a", "[REDACTED]", None]
+        assert {row["reason"] for row in page.json["connections"]} == {reasons.AUTHENTICATION_VIOLATION}
+        assert b"secret" not in page.body
 
 
 # --- subsz ---

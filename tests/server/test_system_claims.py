@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from edged.config.options import Options, ResolverOptions
 from edged.core.jwt import write_token
@@ -50,6 +53,13 @@ async def enter(running: SystemServer, account: str, name: str = "u", jwt: str |
     assert await client.line() == b"PONG"
     assert (await client.line()).startswith(b"INFO ")
     return Asker(client)
+
+
+def put_in_the_way(directory: Path) -> None:
+    """Have something that is no directory where it should be."""
+    if directory.exists():
+        directory.rmdir()
+    directory.symlink_to("/dev/null")
 
 
 def delete_request(*keys: str, signer: str = "operator", subject: str | None = None) -> str:
@@ -166,6 +176,47 @@ async def test_stored_accounts_are_listed_looked_up_and_packed(tmp_path: Path) -
         await operator.send("$SYS.REQ.CLAIMS.PACK", b"", "pack")
         packed = [(await operator.message()).body.decode() for _ in range(3)]
         assert packed == [f"{key}|{stored[key]}" for key in sorted(stored)] + [""]
+
+
+async def test_directory_is_made_when_it_is_not_there(tmp_path: Path) -> None:
+    async with directory_server(tmp_path / "new" / "jwt") as running:
+        operator = await enter(running, "SYS")
+        await operator.data("$SYS.REQ.CLAIMS.UPDATE", tokens.account_token("B"))
+        assert await operator.data("$SYS.REQ.CLAIMS.LIST") == [B]
+
+
+async def test_directory_that_cannot_be_used_any_more_is_told_to_who_asks(tmp_path: Path) -> None:
+    directory = tmp_path / "jwt"
+    directory.mkdir()
+    async with directory_server(directory) as running:
+        operator = await enter(running, "SYS")
+        put_in_the_way(directory)
+        for subject in ("CLAIMS.LIST", "CLAIMS.PACK", f"ACCOUNT.{A}.CLAIMS.LOOKUP"):
+            assert (await operator.ask(f"$SYS.REQ.{subject}")).json["error"]["code"] == 500
+        refused = (await operator.ask("$SYS.REQ.CLAIMS.UPDATE", tokens.account_token("B"))).json
+        assert str(directory) in refused["error"]["description"]
+
+
+async def test_directory_that_cannot_be_made_is_logged(tmp_path: Path) -> None:
+    put_in_the_way(tmp_path / "jwt")
+    async with directory_server(tmp_path / "jwt") as running:
+        with trio.fail_after(5):
+            while "accounts cannot be stored" not in running.live.lines.text:
+                await trio.lowlevel.checkpoint()
+
+
+async def test_cache_drops_accounts_that_nobody_used(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with directory_server(tmp_path, "cache", ttl_s=30.0) as running:
+        operator = await enter(running, "SYS")
+        await enter(running, "A")
+        await operator.data("$SYS.REQ.CLAIMS.UPDATE", tokens.account_token("A", top=LATER))
+        os.utime(tmp_path / f"{A}.jwt", (ISSUED_AT_S, ISSUED_AT_S))
+        assert await operator.data("$SYS.REQ.CLAIMS.LIST") == [A]
+        await wait_all_tasks_blocked()
+        mock_clock.jump(60.0)
+        # The sweep happens in a thread, whenever that runs; asking again and again ends when it has.
+        while await operator.data("$SYS.REQ.CLAIMS.LIST"):
+            await wait_all_tasks_blocked()
 
 
 async def test_deleted_account_loses_its_clients(tmp_path: Path) -> None:

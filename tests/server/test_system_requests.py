@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from edged.config.options import Options, ServiceExport, ServiceImport, StreamExport, StreamImport
 from edged.core.limits import INTERNAL_EVENTS_MAX
@@ -363,6 +364,7 @@ async def test_flood_of_users_is_bounded_and_operators_are_served_first() -> Non
             with trio.fail_after(20):
                 while len(answered) < INTERNAL_EVENTS_MAX + 1:
                     await trio.lowlevel.checkpoint()
+            await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
         assert answered == ["SYS"] + ["APP"] * INTERNAL_EVENTS_MAX
 

@@ -8,7 +8,7 @@ could use it (a bearer token). A request for one account never shows a connectio
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -19,6 +19,7 @@ from edged.core.claims import decode_user
 from edged.core.gotime import format_rfc3339
 from edged.core.jwt import ClaimsError
 from edged.core.subjects import overlaps, valid_subscription
+from edged.server.identity import AuthFailed, credentials_of
 from edged.server.monitoring.answers import BadRequest, Document, Rows, shown
 from edged.server.monitoring.gojson import round_trip, text, uptime
 from edged.server.monitoring.parameters import SUBS_DETAIL, ConnectionState, Kind, option
@@ -98,6 +99,13 @@ def connz(server: Server, options: ConnzOptions) -> Document:
         "limit": limit,
         "connections": Rows(page, partial(_describe, options=options, now_ns=now_ns)),
     }
+
+
+def without_lone_filter(query: Mapping[str, str]) -> Mapping[str, str]:
+    """A query without a filter by subject if it names no account: over HTTP nats-server ignores that one."""
+    if query.get("acc"):
+        return query
+    return {name: value for name, value in query.items() if name != "filter_subject"}
 
 
 def subscriptions_of(connection: ClientConnection) -> list[Subscription]:
@@ -191,7 +199,13 @@ def _describe(connection: ClientConnection, options: ConnzOptions, now_ns: int) 
 
 
 def _user(connection: ClientConnection) -> str:
-    return "" if connection.identity is None else connection.identity.user
+    """Who a client is or, when it was refused, who it said it was."""
+    if connection.identity is not None:
+        return connection.identity.user
+    try:
+        return credentials_of(connection.fields.credentials).display_name
+    except AuthFailed:
+        return ""  # It sent something else than credentials.
 
 
 def _credentials(connection: ClientConnection) -> Document:
@@ -201,7 +215,8 @@ def _credentials(connection: ClientConnection) -> Document:
         return {}
     return {
         "jwt": identity.jwt if identity.jwt and not _is_bearer(identity.jwt) else "",
-        "issuer_key": identity.issuer,
+        # A key that is in the configuration, and not in a JWT, was given to its user by the account.
+        "issuer_key": identity.issuer or (connection.account.name if identity.nkey else ""),
         "name_tag": connection.account.name,
         "tags": list(identity.tags),
     }

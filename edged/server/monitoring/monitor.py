@@ -16,7 +16,7 @@ from edged.config.options import Options
 from edged.server.listener import bind
 from edged.server.monitoring.accountz import AccountzOptions, AccstatzOptions, accountz, accstatz
 from edged.server.monitoring.answers import Answer, Document, without_rows
-from edged.server.monitoring.connz import ConnzOptions, connz
+from edged.server.monitoring.connz import ConnzOptions, connz, without_lone_filter
 from edged.server.monitoring.healthz import HealthzOptions, healthz
 from edged.server.monitoring.internals import (
     ExpvarzOptions,
@@ -113,6 +113,8 @@ class Monitor:
     def answer(self, name: str, query: Mapping[str, str]) -> Answer:
         """A document as HTTP serves it: long lists in it are Rows. Raises BadRequest."""
         endpoint = _ENDPOINTS[name]
+        if name == "connz":
+            query = without_lone_filter(query)
         return endpoint.make(self, from_query(endpoint.options, query))
 
     def document(self, name: str, query: Mapping[str, str]) -> Answer:

@@ -11,13 +11,13 @@ requests to the system account carry filters beside them.
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+from edged.core.gotext import quote
 from edged.server.monitoring.answers import BadRequest
 
 T = TypeVar("T")
@@ -150,7 +150,7 @@ def _read_text(kind: Kind, name: str, text: str) -> object:
 
 
 def _unreadable(name: str, kind: str, function: str, text: str, problem: str) -> str:
-    quoted = json.dumps(text, ensure_ascii=False)
+    quoted = quote(text.encode("utf-8", "surrogateescape"))
     return f"Error decoding {kind} for '{name}': strconv.{function}: parsing {quoted}: {problem}"
 
 

@@ -1,0 +1,38 @@
+"""All targets, by name."""
+
+from __future__ import annotations
+
+from tests.fuzz.target import Target
+from tests.fuzz.targets import (
+    config_language,
+    connect_document,
+    credentials,
+    fanout_twins,
+    first_bytes,
+    header_blocks,
+    subject_models,
+    trace_lines,
+    transforms,
+    wire_twins,
+)
+
+TARGETS: tuple[Target, ...] = (
+    *wire_twins.TARGETS,
+    *fanout_twins.TARGETS,
+    *header_blocks.TARGETS,
+    *subject_models.TARGETS,
+    *transforms.TARGETS,
+    *connect_document.TARGETS,
+    *trace_lines.TARGETS,
+    *credentials.TARGETS,
+    *first_bytes.TARGETS,
+    *config_language.TARGETS,
+)
+
+
+def named(name: str) -> Target:
+    """One target; LookupError lists the names there are."""
+    for target in TARGETS:
+        if target.name == name:
+            return target
+    raise LookupError(f"no target {name!r}: there are {', '.join(target.name for target in TARGETS)}")
