@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -56,6 +57,9 @@ def run(options: Options, config_path: Path | None, flags_reapply: Callable[[Opt
 
 async def serve(options: Options, log: Log, router: Router, load_again: LoadOptions) -> None:
     """Serve until a signal ends it."""
+    if options.jetstream is not None:
+        log.warn("JetStream is configured, but this version has core messaging only: it stays off")
+        options = replace(options, jetstream=None)
     async with trio.open_nursery() as nursery:
         server = Server(options, log, router, nursery)
         log.info(

@@ -212,6 +212,7 @@ class AccountOptions:
     default_permissions: PermissionsOptions | None = None
     trace_dest: str | None = None
     trace_sampling_percent: int = 0
+    name_tag: str = ""  # the name in its JWT; name is the public key then
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
 """Header blocks: `NATS/1.0[ status[ text]]`, then `Key: Value` lines, then an empty line.
 
 Rules: keys are matched exactly, as the bytes they are; the first of equal keys counts; blanks in front of a
-value are not part of it. A block that a client sent is passed on verbatim, whatever it holds.
+value are not part of it. A block that a client sent is passed on verbatim, whatever it holds. But what the
+server vouches for must not be forged: `without` takes out whatever any client might read as the key, since
+they differ in case, blanks and line ends, and `adding` puts a line where all of them look. All is linear.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 VERSION = b"NATS/1.0"
@@ -29,18 +32,20 @@ def value(block: bytes, key: bytes) -> bytes | None:
 
 
 def without(block: bytes, key: bytes) -> bytes:
-    """The block with every line of a key taken out."""
-    while (found := _find(block, key)) is not None:
-        start, stop = found
-        block = block[:start] + block[stop + 2 :]
-    return block
+    """The block with every line taken out that could be read as one of this key."""
+    return re.sub(
+        rb"(?<![^\r\n])[ \t]*" + re.escape(key) + rb"[ \t]*:[^\r\n]*(?:\r\n|\r|\n|\Z)",
+        b"",
+        block,
+        flags=re.IGNORECASE,
+    )
 
 
 def adding(block: bytes, key: bytes, text: bytes) -> bytes:
-    """The block with one more line at its end; an empty block becomes a new one."""
-    if not block:
-        return encode([(key, text)])
-    return block[:-2] + key + b": " + text + _LINE + _LINE
+    """The block with one more line at its end, before the empty line; an empty block becomes a new one."""
+    end = block.find(_LINE + _LINE)
+    head, rest = (block[:end], block[end + 4 :]) if end >= 0 else (block.rstrip(_LINE), b"")
+    return (head or VERSION) + _LINE + key + b": " + text + _LINE + _LINE + rest
 
 
 def _find(block: bytes, key: bytes) -> tuple[int, int] | None:

@@ -1,11 +1,13 @@
 """Protocol lines for people who read a trace: what came in and what went out, without secrets.
 
-Rules: credentials in CONNECT are replaced; payloads are cut at the configured length; nothing here can fail
-on any bytes, since a trace must never change what the server does.
+Rules: credentials in CONNECT are replaced, however their names are spelled and even when the document is cut
+off; payloads are cut at the configured length; nothing here can fail on any bytes, since a trace must never
+change what the server does. One event is one line: what is not printable is escaped.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -13,13 +15,29 @@ from edged.core import wire
 from edged.core.twins import PUBLISHES
 from edged.core.wire import Event
 
-_SECRET = re.compile(rb'"(pass|auth_token|jwt|sig|proxy_sig)"\s*:\s*"(?:[^"\\]|\\.)*"', re.IGNORECASE)
-_MESSAGE_LINE = re.compile(rb"(H?MSG) [^\r]* (\d+)\Z")
+_SECRETS = frozenset(("pass", "auth_token", "jwt", "sig", "proxy_sig"))
+# A text in JSON and, when it is the name of a member, its value: text (closed or not), or anything else. Every
+# text is taken whole, whether it names something or not, so that one pass is enough.
+_MEMBER = re.compile(
+    rb'"((?:[^"\\]|\\.)*+)(?:"(?:(\s*+:\s*+)("(?:[^"\\]|\\(?:.|\Z))*+(?:"|\Z)|[^\s,}]*+))?+)?+', re.DOTALL
+)
+# A size of more digits is none: what looks like such a line is a piece of somebody's payload.
+_MESSAGE_LINE = re.compile(rb"H?MSG [^\r]* (\d{1,9})\Z")
 
 
 def without_secrets(body: bytes) -> bytes:
     """A CONNECT document with its credentials blotted out."""
-    return _SECRET.sub(rb'"\1":"[REDACTED]"', body)
+    return _MEMBER.sub(_redacted, body)
+
+
+def _redacted(member: re.Match[bytes]) -> bytes:
+    if member[2] is None:
+        return member[0]
+    try:
+        name = str(json.loads(b'"%s"' % member[1])).lower()
+    except ValueError:
+        return member[0]  # Not a name that JSON has, so the document is refused as a whole.
+    return b'"%s"%s"[REDACTED]"' % (member[1], member[2]) if name in _SECRETS else member[0]
 
 
 def incoming(event: Event, payload_max: int) -> Iterator[str]:
@@ -52,12 +70,15 @@ def outgoing(data: bytes) -> Iterator[str]:
         position = stop + 2
         match = _MESSAGE_LINE.match(line)
         if match is not None:
-            position += int(match[2]) + 2
+            position += int(match[1]) + 2
         yield f"->> [{_text(line[:4] if line.startswith(b'INFO') else line)}]"
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
+    text = data.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() else c.encode("unicode_escape").decode() for c in text])
 
 
 def _cut(message: bytes, payload_max: int) -> str:

@@ -103,6 +103,8 @@ class Account:
         """Take over new options; connections and subscriptions stay."""
         self.options = options
         self.limits = options.limits
+        # What people call it: an account from a JWT is named by its key otherwise.
+        self.name_tag = options.name_tag or options.name
         self.mappings = _mappings(options) if options.mappings else None
         self.forget_routes()
 

@@ -3,12 +3,14 @@
 Rules: a document is JSON whose known fields have their types; anything else refuses the connection. Its size
 is bounded by the control line, its nesting by what the JSON library takes. Unknown fields are ignored,
 because newer clients have some. Absent `verbose`, `pedantic` and `echo` mean true, which is also how a client
-is treated before it has sent CONNECT; a second CONNECT changes only what it names.
+is treated before it has sent CONNECT; a second CONNECT changes only what it names. Only known fields are
+kept, so that a client which sends CONNECT over and over does not grow; their texts can be encoded.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,9 +31,11 @@ _STRINGS = (
     "version",
     "account",
 )
-
+_KNOWN = (*_BOOLEANS, *_STRINGS, "protocol")
 
 _INT64 = 1 << 63
+# Half of a surrogate pair: JSON can spell it, but it is no text, and nothing that encodes takes it.
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
 class ConnectError(ValueError):
@@ -79,6 +83,7 @@ def parse_connect(body: bytes, before: ConnectFields) -> ConnectFields:
     protocol = named.get("protocol", 0)
     if not isinstance(protocol, int) or isinstance(protocol, bool) or not -_INT64 <= protocol < _INT64:
         raise ConnectError("protocol is not a number of 64 bits")
+    named = {key: _mended(named[key]) for key in _KNOWN if key in named}
     known = {**before.credentials, **named}
     return ConnectFields(
         verbose=known.get("verbose", True),
@@ -100,6 +105,13 @@ def is_json_object(body: bytes) -> bool:
         return isinstance(_load(body), dict | None)
     except ConnectError:
         return False
+
+
+def _mended(value: Any) -> Any:
+    """Text as nats-server reads it: what is no character becomes the sign for that."""
+    if isinstance(value, str) and not value.isascii():
+        return _HALF_A_PAIR.sub("\N{REPLACEMENT CHARACTER}", value)
+    return value
 
 
 def _load(body: bytes) -> Any:

@@ -68,6 +68,7 @@ def _account(
     jetstream = claims.jetstream_tiers.get(tier) if claims.jetstream_tiers else claims.jetstream
     return AccountOptions(
         name=claims.key,
+        name_tag=claims.token.name,
         nkey=claims.key,
         jetstream=_jetstream(jetstream, claims.cluster_traffic),
         stream_exports=tuple(

@@ -77,7 +77,7 @@ class Reactor:
     def release(self, connected: socket.socket) -> None:
         """Read no more from this socket; does nothing when that is so already."""
         descriptor = connected.fileno()
-        if self._attended.pop(descriptor, None) is not None:
+        if self._attended.pop(descriptor, None) is not None and not self._idle.closed:
             self._idle.unregister(descriptor)
             self._busy.unregister(descriptor)
 

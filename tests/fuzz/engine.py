@@ -1,8 +1,9 @@
 """Runs targets over mutated inputs and reports what fails.
 
-An input fails when the target raises, takes more than CPU_S_MAX of processor time, or leaves the process
-with more memory than MEMORY_BYTES_MAX above what it had. A failing input is made shorter as long as it fails
-in the same way, printed as a bytes literal together with the seed, and written to a file for --replay.
+An input fails when the target raises or takes more than CPU_S_MAX of processor time; a target fails when the
+memory of the process grows by more than MEMORY_BYTES_MAX, or by more than PEAK_BYTES_MAX for a moment. A
+failing input is made shorter as long as it fails in the same way, printed as a bytes literal together with
+the seed, and written to a file for --replay.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.fuzz.target import Target
 
 CPU_S_MAX = 2.0
 MEMORY_BYTES_MAX = 96 * 1024 * 1024
+PEAK_BYTES_MAX = 256 * 1024 * 1024
 # Until then allocators and caches fill up; what grows afterwards is a leak.
 WARM_UP_INPUTS = 2000
 CHECK_EVERY = 1000
@@ -86,21 +88,38 @@ def error_of(target: Target, data: bytes) -> str | None:
     return None
 
 
+class MemoryWatch:
+    """Tells when a target keeps memory (after its warm-up), or takes very much of it for a moment."""
+
+    def __init__(self) -> None:
+        self._kept_before: int | None = None
+        self._peak_before = peak_memory_bytes()
+
+    def grown(self, number: int) -> str | None:
+        """What grew too much by this input, in words; None while all is well."""
+        kept, peak = memory_bytes(), peak_memory_bytes()
+        if number >= WARM_UP_INPUTS and self._kept_before is None:
+            self._kept_before = kept
+        if self._kept_before is not None and kept - self._kept_before > MEMORY_BYTES_MAX:
+            return f"memory grew by {(kept - self._kept_before) // 1024} KiB"
+        if peak - self._peak_before > PEAK_BYTES_MAX:
+            return f"memory rose by {(peak - self._peak_before) // 1024} KiB for a moment"
+        return None
+
+
 def fuzz(
     target: Target, inputs: int, seed: int, progress: Callable[[int], None] = lambda _count: None
 ) -> Failure | None:
     """Feed a target until it fails, or until it has had all its inputs."""
     mutator = Mutator(f"{seed} {target.name}", target.seeds, target.words)
-    memory_before = 0
+    memory = MemoryWatch()
     with processor_time_limit() as restart:
         for number in range(inputs):
             if number % CHECK_EVERY == 0:
                 progress(number)
-                if number == WARM_UP_INPUTS:
-                    memory_before = memory_bytes()
-                elif memory_before and memory_bytes() - memory_before > MEMORY_BYTES_MAX:
-                    grown = (memory_bytes() - memory_before) // 1024
-                    return Failure(target.name, b"", seed, number, f"memory grew by {grown} KiB")
+                grown = memory.grown(number)
+                if grown is not None:
+                    return Failure(target.name, b"", seed, number, grown)
             data = mutator.next()
             restart()
             try:

@@ -6,6 +6,7 @@ again. It checks by plain assert; whatever else it raises is a fault of the code
 
 from __future__ import annotations
 
+import itertools
 import random
 import zlib
 from collections.abc import Callable
@@ -31,4 +32,4 @@ def chance_of(data: bytes) -> random.Random:
 def cut(data: bytes, chance: random.Random) -> list[bytes]:
     """The input in up to five pieces, none of them empty."""
     places = sorted({0, len(data), *(chance.randrange(len(data) + 1) for _ in range(4))})
-    return [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+    return [data[start:stop] for start, stop in itertools.pairwise(places)]

@@ -294,6 +294,16 @@ async def test_events_of_users_with_tokens_name_their_issuer_and_tags() -> None:
         assert client["jwt"] == tokens.user_token("u", "A")
 
 
+async def test_bearer_token_is_not_told_in_events() -> None:
+    async with system_server(options(None)) as running:
+        operator = await enter(running, "SYS")
+        await operator.listen(f"$SYS.ACCOUNT.{A}.CONNECT")
+        await enter(running, "A", jwt=tokens.user_token("u", "A", bearer_token=True))
+        client = (await operator.message()).json["client"]
+        assert client["user"] == public(KeyKind.USER, "u")
+        assert "jwt" not in client
+
+
 async def test_users_of_other_accounts_cannot_reach_the_resolver(tmp_path: Path) -> None:
     async with directory_server(tmp_path, allow_delete=True) as running:
         user = await enter(running, "A")

@@ -204,4 +204,4 @@ async def test_name_of_a_client_that_is_no_text_is_replaced_in_events() -> None:
         await operator.listen("$SYS.ACCOUNT.APP.CONNECT")
         await running.asker("app", b',"name":"half \\ud800 <b>"')
         event = await operator.message()
-        assert json.loads(event.body)["client"]["name"] == "half ? <b>"
+        assert json.loads(event.body)["client"]["name"] == "half \N{REPLACEMENT CHARACTER} <b>"

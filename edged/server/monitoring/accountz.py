@@ -110,7 +110,7 @@ def _detail(server: Server, account: Account) -> Document:
                     *map(_stream_import, options.stream_imports),
                     *map(_service_import, options.service_imports),
                 ],
-                "name_tag": account.name,
+                "name_tag": account.name_tag,
             }
         ),
         "sublist_stats": subscription_figures([account]),

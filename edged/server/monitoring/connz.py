@@ -217,7 +217,7 @@ def _credentials(connection: ClientConnection) -> Document:
         "jwt": identity.jwt if identity.jwt and not _is_bearer(identity.jwt) else "",
         # A key that is in the configuration, and not in a JWT, was given to its user by the account.
         "issuer_key": identity.issuer or (connection.account.name if identity.nkey else ""),
-        "name_tag": connection.account.name,
+        "name_tag": connection.account.name_tag,
         "tags": list(identity.tags),
     }
 

@@ -42,6 +42,8 @@ class ClaimsServices:
     def __init__(self, server: Server, envelope: Envelope) -> None:
         self._server = server
         self._envelope = envelope
+        # Held by whoever changes the directory: making it ready removes files that somebody else may be writing.
+        self._changing = trio.Lock()
 
     def offer_to_operators(self, desk: Desk, account: Account) -> None:
         """Nothing without an operator; reading only where this server keeps all accounts."""
@@ -65,13 +67,15 @@ class ClaimsServices:
         if directory is None:
             return
         try:
-            await trio.to_thread.run_sync(directory.prepare)
+            async with self._changing:
+                await trio.to_thread.run_sync(directory.prepare)
         except JwtDirectoryError as error:
             self._server.log.error("accounts cannot be stored", reason=error)
         while directory is not None and directory.is_cache and directory.ttl_s > 0:
             await trio.sleep(_SWEEP_INTERVAL_S)
             try:
-                await trio.to_thread.run_sync(directory.drop_stale, self._server.now_ns() / 1e9)
+                async with self._changing:
+                    await trio.to_thread.run_sync(directory.drop_stale, self._server.now_ns() / 1e9)
             except JwtDirectoryError as error:
                 self._server.log.error("stale accounts cannot be dropped", reason=error)
             directory = self._directory()
@@ -119,8 +123,9 @@ class ClaimsServices:
         resolver = self._operator().resolver
         if directory is not None:
             # A reload may have chosen a directory that is not there yet.
-            await trio.to_thread.run_sync(directory.prepare)
-            await trio.to_thread.run_sync(directory.write, key, token)
+            async with self._changing:
+                await trio.to_thread.run_sync(directory.prepare)
+                await trio.to_thread.run_sync(directory.write, key, token)
         elif isinstance(resolver, MemoryResolver):
             stored = await resolver.fetch(key)
             if stored is None or _issued_at_s(stored) <= _issued_at_s(token):
@@ -174,7 +179,8 @@ class ClaimsServices:
         deleted, problems = 0, []
         for key in keys:
             try:
-                is_deleted = await trio.to_thread.run_sync(directory.delete, key)
+                async with self._changing:
+                    is_deleted = await trio.to_thread.run_sync(directory.delete, key)
             except JwtDirectoryError as error:
                 problems.append(str(error))
                 continue

@@ -3,7 +3,8 @@
 Rules: an event is built only when somebody listens. Connects and disconnects are told when they happen, the
 number of connections of an account whenever it changes and every CONNECTIONS_INTERVAL_S, the figures of the
 server soon after the start and then less and less often, down to every STATSZ_INTERVAL_S. A failed login is
-told in the system account and in the account that the connection was in, which is the default one.
+told in the system account and in the account that the connection was in, which is the default one. No event
+holds what its readers could log in with.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from edged.config.options import GLOBAL_ACCOUNT
+from edged.core.claims import decode_user
 from edged.core.gotime import format_rfc3339
+from edged.core.jwt import ClaimsError
 from edged.server import reasons
-from edged.server.identity import AuthFailed, credentials_of
+from edged.server.identity import AuthFailed, Identity, credentials_of
 from edged.server.monitoring.accountz import account_figures
 from edged.server.system.envelope import Document, Envelope, wanted
 
@@ -166,9 +169,9 @@ def client_info(connection: ClientConnection, stopped_at_ns: int = 0) -> Documen
         "ver": connection.fields.version,
         "rtt": connection.rtt_ns if stopped_at_ns else 0,
         "stop": format_rfc3339(stopped_at_ns) if stopped_at_ns else "",
-        "jwt": identity.jwt if identity is not None else "",
+        "jwt": _harmless_token(identity),
         "issuer_key": issuer_key(connection),
-        "name_tag": connection.account.name,
+        "name_tag": connection.account.name_tag,
         "tags": list(identity.tags) if identity is not None else [],
         "kind": connection.kind,
         "client_type": "websocket" if connection.connection_type == "WEBSOCKET" else "nats",
@@ -182,6 +185,16 @@ def issuer_key(connection: ClientConnection) -> str:
     if identity is None:
         return ""
     return identity.issuer or (identity.account_name if identity.nkey else "")
+
+
+def _harmless_token(identity: Identity | None) -> str:
+    """The token of a user, unless whoever reads it here could log in with it."""
+    if identity is None or identity.jwt is None:
+        return ""
+    try:
+        return "" if decode_user(identity.jwt).limits.bearer_token else identity.jwt
+    except ClaimsError:
+        return ""
 
 
 def _claimed_user(connection: ClientConnection) -> str:

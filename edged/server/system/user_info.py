@@ -39,7 +39,7 @@ def user_document(connection: ClientConnection, now_ns: int) -> Document:
     document: Document = {
         "user": identity.user if identity is not None else "",
         "account": connection.account.name,
-        "account_name": connection.account.name,
+        "account_name": connection.account.name_tag,
     }
     if identity is not None and identity.name_tag:
         document["user_name"] = identity.name_tag

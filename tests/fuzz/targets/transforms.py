@@ -45,7 +45,9 @@ def run_mapping(data: bytes) -> None:
         source, *rest = line.split(b" ")
         weights = [int(word) if word.isdigit() and len(word) < 5 else -1 for word in rest[1::2]]
         destinations = zip(rest[::2], weights, strict=False)
-        mappings.append(Mapping(source, tuple(Destination(subject, weight) for subject, weight in destinations)))
+        mappings.append(
+            Mapping(source, tuple(Destination(subject, weight) for subject, weight in destinations))
+        )
         literals.extend(word for word in (source, *rest) if subjects.is_literal(word))
     try:
         table = SubjectMappings(mappings)
@@ -60,7 +62,13 @@ def run_mapping(data: bytes) -> None:
 FUNCTIONS = (
     *(b"$1", b"$2", b"{{wildcard(1)}}", b"{{partition(10,1)}}", b"{{partition(3)}}", b"{{split(1,-)}}"),
     *(b"{{splitfromleft(1,1)}}", b"{{SplitFromRight(1,2)}}", b"{{slicefromleft(1,1)}}", b"{{random(5)}}"),
-    *(b"{{sliceFromRight(1,2)}}", b"{{left(1,3)}}", b"{{right(1,3)}}", b"{{split(1,)}}", b"{{partition(5,1,2)}}"),
+    *(
+        b"{{sliceFromRight(1,2)}}",
+        b"{{left(1,3)}}",
+        b"{{right(1,3)}}",
+        b"{{split(1,)}}",
+        b"{{partition(5,1,2)}}",
+    ),
 )
 TRANSFORM_SEEDS = (
     b"a.*\nb.$1\na.x\na.y-z",
@@ -70,7 +78,22 @@ TRANSFORM_SEEDS = (
     b"\n\na.b",
     *(b"a.*.*\nb." + function + b"\na.foo-bar.baz\na.x.y" for function in FUNCTIONS),
 )
-TRANSFORM_WORDS = (*FUNCTIONS, b"\n", b".", b"*", b">", b".*", b"{{", b"}}", b"(", b")", b",", b" ", b"-", b"\xff")
+TRANSFORM_WORDS = (
+    *FUNCTIONS,
+    b"\n",
+    b".",
+    b"*",
+    b">",
+    b".*",
+    b"{{",
+    b"}}",
+    b"(",
+    b")",
+    b",",
+    b" ",
+    b"-",
+    b"\xff",
+)
 MAPPING_SEEDS = (
     b"a b 50 c 50\nd.* e.$1 100",
     b"a a 20 b 30\n> x.> 10",

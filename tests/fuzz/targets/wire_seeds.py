@@ -26,7 +26,8 @@ OPERATIONS: tuple[bytes, ...] = (
 SEEDS: tuple[bytes, ...] = (
     *OPERATIONS,
     b"".join(OPERATIONS[:3] + OPERATIONS[4:]),
-    b'CONNECT {"headers":true}\r\nPING\r\nSUB a.> 1\r\nPUB a.b 2\r\nhi\r\nPUB a.c r 2\r\nho\r\nUNSUB 1\r\nPING\r\n',
+    b'CONNECT {"headers":true}\r\nPING\r\nSUB a.> 1\r\nPUB a.b 2\r\nhi\r\n'
+    b"PUB a.c r 2\r\nho\r\nUNSUB 1\r\nPING\r\n",
     b"PUB a.b 1\r\nx\r\n" * 20,
     b"SUB a.b q 1\r\nSUB a.b q 2\r\nSUB a.* 3\r\n" + b"PUB a.b r 1\r\nx\r\n" * 4 + b"UNSUB 3 1\r\n",
     b"",
