@@ -72,9 +72,11 @@ check: venv lint ## Before a commit: format, lint, types, tidiness and the fast 
 
 .PHONY: lint
 lint: venv ## Check format, lint and types, change nothing.
-	$(VENV)/bin/ruff format --check $(CODE)
-	$(VENV)/bin/ruff check $(CODE)
-	$(VENV)/bin/mypy
+	@status=0; \
+	for command in "ruff format --check $(CODE)" "ruff check $(CODE)" "mypy"; do \
+	  echo "$$command"; $(VENV)/bin/$$command || status=1; \
+	done; \
+	exit $$status
 
 .PHONY: format
 format: venv ## Format the code, and repair what the linter can repair.
@@ -119,7 +121,7 @@ $(STAMPS)/dev: pyproject.toml setup.py | $(STAMPS)/venv
 	@PYTHON=$(PYTHON) tools/system-packages compiler systemd
 	@echo "Installing edged, its native twin and the tools of its developers into $(VENV)"
 	@EDGED_REQUIRE_NATIVE=1 $(VENV)/bin/pip install -e '.[dev,systemd]'
-	@touch $(STAMPS)/run $@
+	@touch $(STAMPS)/run $(STAMPS)/native $@
 
 # The installation has built the twin already; this does it again when its source changes.
 $(STAMPS)/native: edged/core/_native.pyx | $(STAMPS)/dev

@@ -2,7 +2,8 @@
 
 Rules: main() returns the exit code and prints one line to stderr for whatever went wrong, saying what to do.
 `edged` and `edged run` start the daemon; what else the first word may be stands in COMMANDS. Secrets of the
-configuration are never printed.
+configuration are never printed. What only some commands need is imported by them: a daemon without a
+configuration file holds no code for reading one.
 """
 
 import os
@@ -10,16 +11,17 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edged.config.check import check_options
-from edged.config.describe import describe
 from edged.config.document import ConfigError
 from edged.config.flags import FLAG_GROUPS, Flag, FlagError, ParsedFlags, apply_flags, parse_flags
-from edged.config.load import LoadedConfig, load_file
 from edged.config.options import Options
-from edged.config.tls import CIPHER_SUITES, CURVES, INSECURE_CIPHER_SUITES
 from edged.signals import SignalError, send_signal
 from edged.version import EDGED_VERSION, NATS_VERSION
+
+if TYPE_CHECKING:
+    from edged.config.load import LoadedConfig
 
 EXIT_OK = 0
 EXIT_WRONG = 1
@@ -55,6 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     config = flags.value("c")
     loaded = None
     if config:
+        from edged.config.load import load_file
+
         loaded = load_file(config, os.environ)
         _print_warnings(loaded)
 
@@ -82,7 +86,7 @@ def _fail(message: str) -> int:
     return EXIT_WRONG
 
 
-def _print_warnings(loaded: LoadedConfig) -> None:
+def _print_warnings(loaded: "LoadedConfig") -> None:
     for warning in loaded.warnings:
         print(f"edged: warning: {warning}", file=sys.stderr)
 
@@ -100,6 +104,8 @@ def _test_config(flags: ParsedFlags) -> int:
 def _check_config(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0].startswith("-"):
         return _fail("expected one file: edged check-config <file>")
+    from edged.config.describe import describe
+
     loaded = _check_file(arguments[0])
     print(f"{arguments[0]} is valid")
     for line in describe(loaded.options):
@@ -109,8 +115,10 @@ def _check_config(arguments: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _check_file(path: str) -> LoadedConfig:
+def _check_file(path: str) -> "LoadedConfig":
     """The file, and also whether its certificates can be used."""
+    from edged.config.load import load_file
+
     loaded = load_file(path, os.environ)
     options = loaded.options
     blocks = (options, options.websocket, options.leafnodes, options.cluster)
@@ -159,6 +167,8 @@ def _shown(flag: Flag) -> str:
 
 
 def _help_tls(_flags: ParsedFlags) -> int:
+    from edged.config.tls import CIPHER_SUITES, CURVES, INSECURE_CIPHER_SUITES
+
     print("A tls block at the top level is for clients; websocket, leafnodes and cluster have their own:\n")
     print('  tls {\n    cert_file: "server.pem"\n    key_file: "server-key.pem"')
     print(

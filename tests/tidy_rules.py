@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -100,12 +101,17 @@ class Source:
         return self.path.endswith(".py")
 
     def tree(self) -> ast.Module:
-        """The syntax tree."""
-        return ast.parse(self.text, self.path)
+        """The syntax tree, parsed once for all rules."""
+        return _parse(self)
 
     def line_of(self, position: int) -> int:
         """The number of the line at a place in the text."""
         return self.text.count("\n", 0, position) + 1
+
+
+@cache
+def _parse(source: Source) -> ast.Module:
+    return ast.parse(source.text, source.path)
 
 
 def sizes(source: Source) -> Iterator[str]:

@@ -11,7 +11,7 @@ when one is configured, only the users named for the callout itself may log in.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -26,8 +26,11 @@ from edged.config.options import (
 from edged.server import passwords
 from edged.server.certificate_names import read_names
 from edged.server.identity import AuthFailed, AuthRequest, Credentials, Identity, credentials_of
-from edged.server.operator_auth import AccountResolver, OperatorAuth, check_signature, resolver_from
+from edged.server.signatures import check_signature
 from edged.server.user_table import UserTable, peer_certificate
+
+if TYPE_CHECKING:
+    from edged.server.operator_auth import AccountResolver, OperatorAuth
 
 _REFUSED: Final = "user, password or token is wrong"
 
@@ -40,7 +43,7 @@ class Authenticator:
         options: Options,
         *,
         now_s: float,
-        resolver: AccountResolver | None = None,
+        resolver: "AccountResolver | None" = None,
         limiter: trio.CapacityLimiter | None = None,
     ) -> None:
         """Raises ClaimsError for an operator's token that is not usable.
@@ -51,7 +54,11 @@ class Authenticator:
         self.limiter = limiter or passwords.new_limiter()
         self.operator: OperatorAuth | None = None
         if options.operators or options.trusted_keys:
-            self.operator = OperatorAuth(options, resolver or resolver_from(options), now_s)
+            # Much code that only daemons with operators need.
+            from edged.server import operator_auth
+
+            resolver = resolver or operator_auth.resolver_from(options)
+            self.operator = operator_auth.OperatorAuth(options, resolver, now_s)
         self._table = UserTable(options)
         self._decoy = passwords.decoy_for(self._stored_passwords())
         self._global_is_open = _only_system_users(options)

@@ -50,6 +50,7 @@ from edged.server.identity import (
     Identity,
     tighter_limit,
 )
+from edged.server.signatures import check_signature
 from edged.store.jwt_directory import JwtDirectory, JwtDirectoryError
 
 ACCOUNTS_CACHED_MAX: Final = 4096  # decoded claims; when full, the oldest are decoded again when next needed
@@ -206,15 +207,6 @@ class OperatorAuth:
             raise AuthFailed("the user is revoked", USER_REVOKED)
         if not allows_address(limits, request.remote_ip):
             raise AuthFailed("the user may not connect from this address")
-
-
-def check_signature(public_key: str, request: AuthRequest, credentials: Credentials) -> None:
-    """Refuse unless the holder of the key signed the nonce of this very connection."""
-    if not request.nonce:
-        raise AuthFailed("there is no nonce to sign")
-    signature = nkeys.decode_signature(credentials.signature)
-    if signature is None or not nkeys.verify(public_key, request.nonce, signature):
-        raise AuthFailed("the nonce is not signed by the user's key")
 
 
 def _user_claims(token: str, now_s: float) -> UserClaims:

@@ -22,19 +22,19 @@ from edged.core.twins import Fanout
 from edged.server import passwords, reasons
 from edged.server.account import Account
 from edged.server.auth import Authenticator
-from edged.server.claimed_accounts import ClaimedAccounts
 from edged.server.deadlines import Deadlines
 from edged.server.identity import AuthFailed, AuthRequest, Identity
 from edged.server.imports import bind_imports
 from edged.server.info import Info
 from edged.server.log import Log
-from edged.server.operator_auth import OperatorAuth
 from edged.server.reactor import Reactor
 from edged.server.reasons import Reason
 
 if TYPE_CHECKING:
     from edged.ports import Router
+    from edged.server.claimed_accounts import ClaimedAccounts
     from edged.server.client import ClientConnection
+    from edged.server.operator_auth import OperatorAuth
 
 TOO_MANY_ACCOUNT_CONNECTIONS = "maximum account active connections exceeded"
 
@@ -80,7 +80,7 @@ class Server:
         self.info = Info(self)
         self.accounts: dict[str, Account] = {}
         self._next_cid = 0
-        self._claimed = ClaimedAccounts(log)
+        self._claimed: ClaimedAccounts | None = None
         self._password_limiter = passwords.new_limiter()
         self.configure(options)
 
@@ -196,6 +196,10 @@ class Server:
 
     async def _learn_account(self, operator: OperatorAuth, name: str) -> None:
         """Take over the account of a JWT, and whatever changed in those already known."""
+        if self._claimed is None:
+            from edged.server.claimed_accounts import ClaimedAccounts
+
+            self._claimed = ClaimedAccounts(self.log)
         changed = await self._claimed.learn(operator, name, self.now_ns() / 1e9)
         for options in changed:
             self._configure_account(options).is_claimed = True

@@ -42,7 +42,7 @@ class ClaimsServices:
     def __init__(self, server: Server, envelope: Envelope) -> None:
         self._server = server
         self._envelope = envelope
-        # Held by whoever changes the directory: making it ready removes files that somebody else may be writing.
+        # Held by whoever changes the directory: making it ready removes files that another may be writing.
         self._changing = trio.Lock()
 
     def offer_to_operators(self, desk: Desk, account: Account) -> None:

@@ -7,7 +7,6 @@ it can read that; snappy is not offered, and whoever accepts nothing else gets p
 
 from __future__ import annotations
 
-import gzip
 import secrets
 import string
 from typing import TYPE_CHECKING, Any
@@ -138,5 +137,7 @@ def _encoded(body: bytes, header_block: bytes) -> tuple[bytes, bytes]:
     if not accepted:
         return b"", body
     if b"gzip" in accepted.lower():
+        import gzip
+
         return headers.encode([(b"Content-Encoding", b"gzip")]), gzip.compress(body, compresslevel=6, mtime=0)
     return headers.encode([(b"Content-Encoding", b"identity")]), body

@@ -1,0 +1,254 @@
+"""Attacks on memory and descriptors, on a daemon in a process of its own, which is measured from outside.
+
+Bounds are per connection or in all; they leave room for allocators, and are far below what the attack would
+cost a server that sets memory aside, keeps what it reads, or waits for ever.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.victims import CONNECT, Process, process, read_line, read_to_end
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+MIB = 1024  # in KiB, as the kernel counts
+LOGIN = b',"user":"a","pass":"b"'
+AUTHORIZATION = "authorization { user: a, password: b, timeout: 60 }\n"
+UNAUTHENTICATED = 1000
+UNAUTHENTICATED_KIB_MAX = 64
+
+
+@pytest.fixture
+def open_daemon(tmp_path: Path) -> Iterator[Process]:
+    with process("max_closed_clients: 100", tmp_path) as running:
+        yield running
+
+
+def flood(running: Process, data: bytes, repeat: int) -> None:
+    """Send a lot from another process, reading what comes back: the test itself is too slow for it."""
+    program = (
+        "import selectors,socket,sys\n"
+        "c=socket.create_connection(('127.0.0.1',int(sys.argv[1])));d=sys.stdin.buffer.read()\n"
+        "t=memoryview(d*int(sys.argv[2]));p=0;c.setblocking(False)\n"
+        "s=selectors.DefaultSelector();s.register(c,3);end=b''\n"
+        "while not end.endswith(b'MSG done 99 0\\r\\n\\r\\n'):\n"
+        "    ((_,e),)=s.select(30)\n"
+        "    if e&2 and p<len(t):\n"
+        "        p+=c.send(t[p:p+262144])\n"
+        "        if p==len(t): s.modify(c,1); c.setblocking(True); c.sendall(b'SUB done 99\\r\\nPUB done 0\\r\\n\\r\\n'); c.setblocking(False)\n"
+        "    if e&1:\n"
+        "        r=c.recv(1<<20)\n"
+        "        if not r: sys.exit('closed: %r' % end[-200:])\n"
+        "        end=(end+r)[-1000:]\n"
+    )
+    command = [sys.executable, "-c", program, str(running.server.port), str(repeat)]
+    done = subprocess.run(command, input=data, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-500:]
+
+
+@pytest.mark.parametrize(
+    "partial",
+    [
+        b"",
+        b"C",
+        b"CONNECT " + b"x" * 4080,
+        b'CONNECT {"name":"' + b"\xc3\xa9" * 2030,
+        b"CONNECT" + b" " * 4090,
+        b"CONNECT " + b"[" * 4080,
+    ],
+    ids=["silent", "one byte", "long line", "long name", "blanks", "nested"],
+)
+def test_unauthenticated_connections_cost_little_whatever_they_have_sent_so_far(
+    partial: bytes, tmp_path: Path
+) -> None:
+    """Measured: about 10 KiB for a silent one and 15 KiB for one with a full control line."""
+    with process(AUTHORIZATION, tmp_path, LOGIN) as running:
+        before = running.memory_kib()
+        for _ in range(UNAUTHENTICATED):
+            connection = running.connect()
+            connection.sendall(partial)
+        running.still_serves(LOGIN)
+        grown = running.memory_kib() - before
+        assert grown / UNAUTHENTICATED <= UNAUTHENTICATED_KIB_MAX, f"{grown / UNAUTHENTICATED:.1f} KiB each"
+
+
+def test_claimed_payloads_that_never_come_set_no_memory_aside(open_daemon: Process) -> None:
+    before = open_daemon.memory_kib()
+    for _ in range(200):
+        connection = open_daemon.login()
+        connection.sendall(b"PUB a 1048576\r\n0123456789")
+    open_daemon.still_serves()
+    assert open_daemon.memory_kib() - before < 10 * MIB
+
+
+def test_payload_in_small_pieces_costs_no_more_than_what_has_arrived(open_daemon: Process) -> None:
+    before = open_daemon.memory_kib()
+    connections = [open_daemon.login() for _ in range(50)]
+    for connection in connections:
+        connection.sendall(b"PUB a 1048576\r\n")
+    for _ in range(10):
+        for connection in connections:
+            connection.sendall(b"x" * 1000)
+    open_daemon.still_serves()
+    assert open_daemon.memory_kib() - before < 10 * MIB
+
+
+def test_a_million_pings_are_answered_and_nothing_is_kept(open_daemon: Process) -> None:
+    flood(open_daemon, CONNECT % b"" + b"PING\r\n", 1)
+    before = open_daemon.memory_kib()
+    flood(open_daemon, b"PING\r\n" * 1000, 1000)
+    open_daemon.still_serves()
+    assert open_daemon.memory_kib() - before < 8 * MIB
+
+
+def test_subscriptions_that_come_and_go_leave_nothing_behind(open_daemon: Process) -> None:
+    data = b"".join(b"SUB a.%d.* %d\r\nUNSUB %d\r\n" % (number, number, number) for number in range(1000))
+    flood(open_daemon, data, 5)
+    before = open_daemon.memory_kib()
+    flood(open_daemon, data, 50)
+    open_daemon.still_serves()
+    assert open_daemon.memory_kib() - before < 8 * MIB
+
+
+def test_publishes_to_ever_new_subjects_fill_no_cache_without_bound(open_daemon: Process) -> None:
+    data = b"".join(b"PUB new.%d.%s 0\r\n\r\n" % (number, b"x" * 100) for number in range(20_000))
+    flood(open_daemon, data, 1)
+    before = open_daemon.memory_kib()
+    for part in range(5):
+        flood(open_daemon, data.replace(b"new", b"new%d" % part), 1)
+    open_daemon.still_serves()
+    assert open_daemon.memory_kib() - before < 16 * MIB
+
+
+def test_subscriptions_of_a_flood_are_given_back_when_the_connection_ends(open_daemon: Process) -> None:
+    data = b"".join(b"SUB a.b.%d %d\r\n" % (number, number) for number in range(50_000))
+    flood(open_daemon, data, 1)
+    before = open_daemon.memory_kib()
+    for _ in range(5):
+        flood(open_daemon, data, 1)
+    open_daemon.still_serves()
+    assert open_daemon.memory_kib() - before < 16 * MIB
+
+
+@pytest.mark.parametrize("config", ["max_pending: 8MB\nwrite_deadline: 30s"])
+def test_subscriber_that_never_reads_is_cut_off_at_its_limit_and_memory_stays_flat(
+    config: str, tmp_path: Path
+) -> None:
+    with process(config, tmp_path) as running:
+        before = running.memory_kib()
+        sleepers = []
+        for _ in range(5):
+            sleeper = running.login()
+            sleeper.sendall(b"SUB big 1\r\nPING\r\n")
+            read_line(sleeper)
+            sleepers.append(sleeper)
+        publisher = running.login()
+        payload = b"PUB big 65536\r\n" + b"x" * 65536 + b"\r\n"
+        for _ in range(800):
+            publisher.sendall(payload)
+        publisher.sendall(b"PING\r\n")
+        read_line(publisher)
+        # What the kernel had taken is still there to be read; then comes the end.
+        for sleeper in sleepers:
+            assert len(read_to_end(sleeper)) < 800 * 65536
+        running.still_serves()
+        assert running.memory_kib() - before < 48 * MIB
+        log = running.server.log_path.read_text()
+        assert log.count("slow consumer") == 5
+
+
+def test_peer_with_a_closed_window_is_cut_off_at_the_write_deadline(tmp_path: Path) -> None:
+    with process("write_deadline: 1s", tmp_path) as running:
+        sleeper = socket.socket()
+        sleeper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sleeper.settimeout(20)
+        sleeper.connect((running.server.host, running.server.port))
+        running.sockets.append(sleeper)
+        sleeper.sendall(CONNECT % b"" + b"SUB big 1\r\n")
+        publisher = running.login()
+        publisher.sendall((b"PUB big 65536\r\n" + b"x" * 65536 + b"\r\n") * 200 + b"PING\r\n")
+        read_line(publisher)
+        running.wait_until(
+            lambda: "slow consumer" in running.server.log_path.read_text(), "the end of the slow consumer"
+        )
+        running.still_serves()
+
+
+def test_peer_that_asks_and_never_reads_the_answers_is_cut_off(tmp_path: Path) -> None:
+    with process("max_pending: 2MB\nmax_payload: 1MB", tmp_path) as running:
+        before = running.memory_kib()
+        attacker = running.login()
+        attacker.settimeout(20)
+        try:
+            for _ in range(400):
+                attacker.sendall(b"PING\r\n" * 10_000)
+        except (ConnectionResetError, BrokenPipeError):
+            pass  # The server had enough, as it should.
+        else:
+            pytest.fail("the server took 24 MB of pings without an end")
+        running.still_serves()
+        assert running.memory_kib() - before < 16 * MIB
+
+
+def test_half_open_connections_are_found_by_pings_and_closed(tmp_path: Path) -> None:
+    with process("ping_interval: 1s\nping_max: 1", tmp_path) as running:
+        silent = [running.login() for _ in range(20)]
+        for connection in silent:
+            connection.settimeout(20)
+            assert read_to_end(connection).endswith(b"-ERR 'Stale Connection'\r\n")
+        running.still_serves()
+
+
+def test_ten_thousand_failed_logins_leave_no_memory_and_no_descriptors(tmp_path: Path) -> None:
+    """Monitoring remembers closed connections up to max_closed_clients; the rest must be gone."""
+    with process(AUTHORIZATION + "max_closed_clients: 1000", tmp_path, LOGIN) as running:
+        fail_logins(running, 2000)
+        before = running.memory_kib()
+        fail_logins(running, 8000)
+        running.still_serves(LOGIN)
+        assert running.memory_kib() - before < 8 * MIB
+
+
+def fail_logins(running: Process, count: int) -> None:
+    address = (running.server.host, running.server.port)
+    for number in range(count):
+        with socket.create_connection(address, timeout=20) as connection:
+            connection.sendall(b'CONNECT {"user":"a","pass":"wrong%d%s"}\r\nPING\r\n' % (number, b"x" * 3000))
+            answer = read_to_end(connection)
+        assert answer.endswith(b"-ERR 'Authorization Violation'\r\n"), answer
+
+
+def test_remembered_connections_keep_nothing_of_what_they_sent(tmp_path: Path) -> None:
+    """Closed connections are shown by monitoring; their passwords and buffers must not stay with them."""
+    with process(AUTHORIZATION + "max_closed_clients: 10000", tmp_path, LOGIN) as running:
+        before = running.memory_kib()
+        fail_logins(running, 3000)
+        running.still_serves(LOGIN)
+        grown = running.memory_kib() - before
+        assert grown / 3000 < 4, f"{grown / 3000:.1f} KiB each"
+
+
+def test_no_descriptor_left_makes_new_clients_wait_and_hurts_nobody_else(tmp_path: Path) -> None:
+    import resource
+
+    with process("", tmp_path) as running:
+        old = running.login()
+        soft = running.descriptors() + 10
+        limits = resource.prlimit(running.server.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(running.server.pid, resource.RLIMIT_NOFILE, (soft, limits[1]))
+        address = (running.server.host, running.server.port)
+        crowd = [socket.create_connection(address, timeout=20) for _ in range(40)]
+        running.wait_until(lambda: "cannot accept" in running.server.log_path.read_text(), "the shortage")
+        old.sendall(b"PING\r\n")
+        assert read_line(old).startswith((b"PONG", b"INFO", b"PING"))
+        for connection in crowd:
+            connection.close()
+        running.still_serves()
+        resource.prlimit(running.server.pid, resource.RLIMIT_NOFILE, limits)
