@@ -57,9 +57,12 @@ run: $(STAMPS)/run ## Start an edge daemon on 127.0.0.1 with its state in ./data
 .PHONY: test
 test: venv lint $(NODE)/node_modules/.stamp ## Run every test, with PyPI, Debian's packages and npm at hand.
 	@mkdir -p $(RESULTS)
-	$(PYTEST) -m "not extra" --junitxml=$(RESULTS)/test.xml $(ARGS)
-	@echo "Once more in pure Python:"
-	EDGED_PURE=1 $(PYTEST) -m "not extra and not slow" --junitxml=$(RESULTS)/test-pure.xml tests/core tests/server $(ARGS)
+	@status=0; \
+	$(PYTEST) -m "not extra" --junitxml=$(RESULTS)/test.xml $(ARGS) || status=1; \
+	echo "Once more what has a twin, in pure Python:"; \
+	EDGED_PURE=1 $(PYTEST) -m "not extra and not slow" --junitxml=$(RESULTS)/test-pure.xml \
+	  tests/core tests/server $(ARGS) || status=1; \
+	exit $$status
 
 .PHONY: test-extra
 test-extra: venv $(VENV)/bin/nats ## Run the tests that drive the real `nats` command (built through Go's module proxy).

@@ -9,7 +9,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import TypeAlias
 
 
@@ -119,6 +118,8 @@ def _json_string(text: str) -> str:
 def _json_float(number: float) -> str:
     """Go's shortest form: plain digits between 1e-6 and 1e21, an exponent without padding elsewhere."""
     if number == 0 or 1e-6 <= abs(number) < 1e21:
+        from decimal import Decimal
+
         text = format(Decimal(repr(number)), "f")
         return text.removesuffix(".0")
     mantissa, _, exponent = repr(number).partition("e")

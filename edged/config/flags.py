@@ -5,7 +5,6 @@ first word without a dash ends the flags. A flag given twice counts the last tim
 configuration file, at start and at every reload, so applying them is a function from options to options.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -75,6 +74,8 @@ def parse_flags(arguments: Sequence[str]) -> ParsedFlags:
 
 
 def _suggestion(name: str) -> str:
+    import difflib
+
     close = difflib.get_close_matches(name, _BY_NAME, n=1)
     if not close:
         return ": see edged --help"

@@ -219,6 +219,11 @@ class ClientConnection:
             self._hand_back(self.transport)
         self.server.closing(self)
 
+    def become_history(self) -> None:
+        """Keep what monitoring shows of closed connections, and nothing that weighs or is secret."""
+        self.fields = self.fields.without_secrets()
+        del self.parser, self.writer, self.context, self._scope, self._handed_back, self.responses
+
     # --- input ---
 
     async def _process(self, events: list[Event]) -> None:
@@ -278,7 +283,7 @@ class ClientConnection:
 
     async def _stall(self, congested: ClientConnection) -> None:
         """Wait a moment for a subscriber that cannot keep up with this publisher."""
-        if self.server.options.no_fast_producer_stall or congested is self:
+        if self.server.options.no_fast_producer_stall or congested is self or congested.reason is not None:
             return
         self.stalls += 1
         relieved = congested.writer.relieved()

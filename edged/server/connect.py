@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edged.server import reasons
+from edged.server.identity import REDACTED
 from edged.server.reasons import Reason
 
 _BOOLEANS = ("verbose", "pedantic", "echo", "tls_required", "headers", "no_responders", "new_account")
@@ -56,6 +57,13 @@ class ConnectFields:
     lang: str = ""
     version: str = ""
     credentials: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def without_secrets(self) -> ConnectFields:
+        """These fields with what names the user, but nothing that lets anybody log in."""
+        kept = {key: self.credentials[key] for key in ("user", "nkey") if key in self.credentials}
+        if self.credentials.get("auth_token"):
+            kept["auth_token"] = REDACTED
+        return replace(self, credentials=kept)
 
     def problem(self) -> tuple[Reason, str] | None:
         """What in these fields ends the connection even though its credentials are good."""

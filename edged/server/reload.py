@@ -100,6 +100,8 @@ async def judge(server: Server, connection: ClientConnection) -> None:
     except AuthFailed as failure:
         connection.close(reasons.of_auth_failure(failure.text), failure.text)
         return
+    if connection.reason is not None:
+        return  # It was closed while we asked.
     account = server.accounts.get(identity.account_name)
     if account is not connection.account or account.is_removed:
         # It would be somebody else now; let it come again as that.

@@ -259,6 +259,7 @@ class Server:
         self.log.debug("client closed", cid=connection.cid, reason=connection.reason)
         for listener in self.connection_listeners:
             listener("disconnect", connection)
+        connection.become_history()
 
     def slow_consumer(
         self, connection: ClientConnection, reason: Reason = reasons.SLOW_CONSUMER_PENDING

@@ -10,7 +10,8 @@ LOGIN = b',"user":"a","pass":"b"'
 
 
 def permissions(rules: str) -> str:
-    return f"authorization {{ users [{{user: a, password: b, permissions: {{{rules}}}}}, {{user: root, password: r}}] }}"
+    users = f"{{user: a, password: b, permissions: {{{rules}}}}}, {{user: root, password: r}}"
+    return f"authorization {{ users [{users}] }}"
 
 
 @pytest.mark.parametrize("subject", [b".", b"a.", b".a", b"a..b", b"..", b">.a", b"a.>.b", b"*..>"])

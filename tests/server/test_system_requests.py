@@ -12,7 +12,15 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from edged.config.options import Options, ServiceExport, ServiceImport, StreamExport, StreamImport
+from edged.config.options import (
+    ClusterOptions,
+    JetStreamOptions,
+    Options,
+    ServiceExport,
+    ServiceImport,
+    StreamExport,
+    StreamImport,
+)
 from edged.core.limits import INTERNAL_EVENTS_MAX
 from edged.core.twins import Outbox, Subscription
 from edged.core.wire import Publish
@@ -67,6 +75,18 @@ async def test_server_is_described_in_every_answer_and_each_answer_is_counted() 
         assert first["tags"] == ["zone:a", "small"]
         assert first["metadata"] == {"k": "v"}
         assert second["seq"] == first["seq"] + 1
+
+
+async def test_server_with_jetstream_says_so_and_names_its_domain_and_cluster() -> None:
+    jetstream, cluster = JetStreamOptions(domain="edge"), ClusterOptions(name="c")
+    async with system_server(jetstream=jetstream, cluster=cluster, feature_flags=(("f", True),)) as running:
+        operator = await running.asker("sys")
+        fitting = {"domain": "edge", "cluster": "c", "exact_match": True}
+        told = (await operator.ask("$SYS.REQ.SERVER.PING.VARZ", fitting)).json["server"]
+        assert (told["cluster"], told["domain"], told["feature_flags"]) == ("c", "edge", {"f": True})
+        assert (told["jetstream"], told["flags"]) == (True, 1)
+        refused = (await operator.ask("$SYS.REQ.ACCOUNT.APP.JSZ")).json["error"]
+        assert refused == {"code": 500, "description": 'account "APP" not jetstream enabled'}
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)

@@ -15,9 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from edged.config.options import GLOBAL_ACCOUNT
-from edged.core.claims import decode_user
 from edged.core.gotime import format_rfc3339
-from edged.core.jwt import ClaimsError
 from edged.core.subjects import overlaps, valid_subscription
 from edged.server.identity import AuthFailed, credentials_of
 from edged.server.monitoring.answers import BadRequest, Document, Rows, shown
@@ -224,6 +222,10 @@ def _credentials(connection: ClientConnection) -> Document:
 
 def _is_bearer(jwt: str) -> bool:
     """Whether whoever holds the token may log in with it; one that cannot be read is treated as if so."""
+    # Loaded already where there are tokens, and much code where there are none.
+    from edged.core.claims import decode_user
+    from edged.core.jwt import ClaimsError
+
     try:
         return decode_user(jwt).limits.bearer_token
     except ClaimsError:

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from edged.config.options import GLOBAL_ACCOUNT
-from edged.core.claims import decode_user
 from edged.core.gotime import format_rfc3339
-from edged.core.jwt import ClaimsError
 from edged.server import reasons
 from edged.server.identity import AuthFailed, Identity, credentials_of
 from edged.server.monitoring.accountz import account_figures
@@ -191,6 +189,10 @@ def _harmless_token(identity: Identity | None) -> str:
     """The token of a user, unless whoever reads it here could log in with it."""
     if identity is None or identity.jwt is None:
         return ""
+    # Loaded already where there are tokens, and much code where there are none.
+    from edged.core.claims import decode_user
+    from edged.core.jwt import ClaimsError
+
     try:
         return "" if decode_user(identity.jwt).limits.bearer_token else identity.jwt
     except ClaimsError:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from edged.server.system.claims import ClaimsServices
 from edged.server.system.connection_services import ConnectionServices, Reload
 from edged.server.system.desk import Desk
 from edged.server.system.envelope import Envelope
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from edged.server.account import Account
     from edged.server.monitoring import Monitor
     from edged.server.server import Server
+    from edged.server.system.claims import ClaimsServices
 
 
 class SystemServices:
@@ -37,7 +37,12 @@ class SystemServices:
         self._monitoring = MonitoringServices(server, monitor, envelope, self._events)
         self._connections = ConnectionServices(server, envelope)
         self._subscribers = Subscribers(server, envelope)
-        self._claims = ClaimsServices(server, envelope)
+        self._claims: ClaimsServices | None = None
+        if server.authenticator.operator is not None:
+            # Much code that only daemons with operators need.
+            from edged.server.system.claims import ClaimsServices
+
+            self._claims = ClaimsServices(server, envelope)
         self._user_info = UserInfo(server, envelope)
         if server.system_account is None:
             return
@@ -61,7 +66,8 @@ class SystemServices:
             nursery.start_soon(self._desk.run)
             nursery.start_soon(self._events.send_statsz_forever)
             nursery.start_soon(self._events.send_connections_forever)
-            nursery.start_soon(self._claims.run)
+            if self._claims is not None:
+                nursery.start_soon(self._claims.run)
 
     def announce_lame_duck(self) -> None:
         """Tell that the server takes no new clients and closes those it has, bit by bit."""
@@ -82,4 +88,5 @@ class SystemServices:
         self._monitoring.offer_to_operators(self._desk, account)
         self._connections.offer_to_operators(self._desk, account)
         self._subscribers.offer_to_operators(self._desk, account)
-        self._claims.offer_to_operators(self._desk, account)
+        if self._claims is not None:
+            self._claims.offer_to_operators(self._desk, account)

@@ -17,7 +17,7 @@ def lines(block: bytes) -> list[bytes]:
 
 
 def is_key(line: bytes) -> bool:
-    """Whether a line is one of the key for the most lenient of clients, which trims it and ignores its case."""
+    """Whether the most lenient of clients, which trims keys and ignores their case, finds the key here."""
     name, colon, _ = line.partition(b":")
     return bool(colon) and name.strip(b" \t").lower() == KEY.lower()
 
