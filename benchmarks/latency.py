@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Latency:
+    """Percentiles of a set of times."""
+
     p50_us: float
     p99_us: float
     p999_us: float

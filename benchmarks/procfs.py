@@ -18,6 +18,8 @@ _PLAIN_COLUMNS = 8
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
+    """Processor time and memory of a process at one moment."""
+
     cpu_s: float
     rss_bytes: int
     rss_peak_bytes: int

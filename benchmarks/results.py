@@ -67,6 +67,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
+    """One run of one workload against one server."""
+
     workload: str
     server: str
     round_number: int

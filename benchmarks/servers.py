@@ -37,6 +37,8 @@ class ServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
+    """A server that can be measured: its name and how it is started."""
+
     name: str
     program: str
     is_python: bool

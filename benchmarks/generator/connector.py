@@ -26,6 +26,8 @@ from benchmarks.wire import (
 
 @dataclass(frozen=True, slots=True)
 class ConnectPlan:
+    """How many connections to make, one after the other, and where."""
+
     endpoint: Endpoint
     in_flight: int
     limit: Limit
@@ -33,6 +35,8 @@ class ConnectPlan:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
+    """How long the connections took."""
+
     count: int
     seconds: float
     latency: Latency
@@ -41,12 +45,16 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class HoldPlan:
+    """How many connections to hold open, and where."""
+
     endpoint: Endpoint
     connections: int
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
+    """How many connections were held."""
+
     opened: int
     lost: int
     seconds: float

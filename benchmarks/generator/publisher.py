@@ -20,6 +20,8 @@ BUFFER_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PublisherPlan:
+    """What to publish, how much of it, and where."""
+
     endpoint: Endpoint
     subjects_by_connection: tuple[tuple[bytes, ...], ...]
     payload: bytes
@@ -29,6 +31,8 @@ class PublisherPlan:
 
 @dataclass(frozen=True, slots=True)
 class Published:
+    """What was published, and the time and processor it took."""
+
     messages: int
     started_at_s: float
     """On the monotonic clock, which all processes of the machine share."""

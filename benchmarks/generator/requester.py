@@ -41,6 +41,8 @@ Latencies: TypeAlias = "array[int]"
 
 @dataclass(frozen=True, slots=True)
 class RequestPlan:
+    """What to request, with how many requests in flight."""
+
     endpoint: Endpoint
     payload: bytes
     in_flight: int
@@ -49,6 +51,8 @@ class RequestPlan:
 
 @dataclass(frozen=True, slots=True)
 class RoundTrips:
+    """The round trips that were made, with their times."""
+
     count: int
     seconds: float
     latency: Latency

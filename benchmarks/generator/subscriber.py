@@ -43,6 +43,8 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberPlan:
+    """What to subscribe to, and how many messages to expect."""
+
     endpoint: Endpoint
     subscriptions: tuple[Subscription, ...]
     payload: bytes
@@ -60,6 +62,8 @@ class Expect:
 
 @dataclass(frozen=True, slots=True)
 class Received:
+    """What arrived, and the time and processor it took."""
+
     messages: int
     finished_at_s: float
     connections_lost: int

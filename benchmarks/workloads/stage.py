@@ -29,6 +29,8 @@ def no_flags(folder: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
+    """A kind of load, how it is measured, and what its headline is."""
+
     name: str
     summary: str
     measure: Callable[[RunningServer, Load], Outcome]

@@ -93,6 +93,8 @@ class JetStreamClaims:
 
 @dataclass(frozen=True, slots=True)
 class AccountLimitClaims:
+    """What an account may use, apart from JetStream; -1 means no limit."""
+
     subscriptions: int = 0
     data: int = 0
     payload: int = 0
@@ -106,6 +108,8 @@ class AccountLimitClaims:
 
 @dataclass(frozen=True, slots=True)
 class ExportClaims:
+    """One export of an account."""
+
     subject: str
     kind: str  # "stream" or "service"
     token_required: bool
@@ -137,6 +141,8 @@ class ImportClaims:
 
 @dataclass(frozen=True, slots=True)
 class MappingClaims:
+    """One destination of a subject mapping."""
+
     subject: str
     weight_percent: int
     cluster: str
@@ -144,6 +150,8 @@ class MappingClaims:
 
 @dataclass(frozen=True, slots=True)
 class OperatorClaims:
+    """An operator: whom it trusts to sign accounts."""
+
     token: Token
     signing_keys: tuple[str, ...]
     system_account: str
@@ -160,6 +168,8 @@ class OperatorClaims:
 
 @dataclass(frozen=True, slots=True)
 class AccountClaims:
+    """An account: its limits, keys, imports and exports."""
+
     token: Token
     limits: AccountLimitClaims
     jetstream: JetStreamClaims
@@ -184,6 +194,8 @@ class AccountClaims:
 
 @dataclass(frozen=True, slots=True)
 class UserClaims:
+    """A user: what it may do, when and from where."""
+
     token: Token
     limits: UserLimits
 

@@ -33,6 +33,8 @@ Part = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class DistinguishedName:
+    """The subject of a certificate, comparable with one written in a configuration."""
+
     parts: tuple[Part, ...]
 
     def same_parts(self, other: "DistinguishedName") -> bool:

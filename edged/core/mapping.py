@@ -26,6 +26,8 @@ WEIGHT_PERCENT_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Destination:
+    """Where a share of the messages goes; in every cluster, or in the named one only."""
+
     subject: bytes
     weight_percent: int
     cluster: str = ""
@@ -33,6 +35,8 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
+    """A source subject and where its messages go instead."""
+
     source: bytes
     destinations: tuple[Destination, ...]
 

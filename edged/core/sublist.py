@@ -147,6 +147,8 @@ class _Node(Generic[T]):
 
 
 class SubscriptionList(Generic[T]):
+    """Items by subscription subject: who gets a message on some subject."""
+
     __slots__ = ("_count", "_literals", "_root", "inserts", "matches", "removes")
 
     def __init__(self) -> None:

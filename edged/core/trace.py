@@ -16,8 +16,8 @@ from edged.core.twins import PUBLISHES
 from edged.core.wire import Event
 
 _SECRETS = frozenset(("pass", "auth_token", "jwt", "sig", "proxy_sig"))
-# A text in JSON and, when it is the name of a member, its value: text (closed or not), or anything else. Every
-# text is taken whole, whether it names something or not, so that one pass is enough.
+# A text in JSON and, when it is the name of a member, its value: text (closed or not), or anything else.
+# Every text is taken whole, whether it names something or not, so that one pass is enough.
 _MEMBER = re.compile(
     rb'"((?:[^"\\]|\\.)*+)(?:"(?:(\s*+:\s*+)("(?:[^"\\]|\\(?:.|\Z))*+(?:"|\Z)|[^\s,}]*+))?+)?+', re.DOTALL
 )

@@ -26,18 +26,17 @@ from edged.server import reasons
 from edged.server.connect import ConnectError, ConnectFields, is_json_object, parse_connect
 from edged.server.identity import AuthFailed, Identity
 from edged.server.reasons import Reason
+from edged.server.timers import Timers
 from edged.server.transport import RECEIVE_BUFFER_BYTES, ConnectionLost, PlainTransport, Transport
 from edged.server.writer import Writer
 
 if TYPE_CHECKING:
     from edged.core.wire import Event, Publish
     from edged.server.account import Account, PublishContext
-    from edged.server.deadlines import Deadline
     from edged.server.server import Server
 
 # The queue group in which servers answer direct gets; a client in it would take such requests away.
 _SYSTEM_QUEUE = b"_sys_"
-_FIRST_PING_S = 2.0
 
 
 class ClientConnection:
@@ -74,11 +73,7 @@ class ClientConnection:
         self._is_admitted = False
         self._connect_seen = False
         self._first_pong_sent = False
-        self._pings_out = 0
-        self._ping_sent_at = 0.0
-        self._received_at = 0.0
-        self._deadline: Deadline | None = None
-        self._expiry: Deadline | None = None
+        self.timers = Timers(self)
         # What the reactor left for the task to wait for.
         self._handed_back = trio.Event()
         self._connect_due: wire.Connect | None = None
@@ -116,7 +111,7 @@ class ClientConnection:
         if not chunk:
             self.close(reasons.CLIENT_CLOSED)
             return
-        self._received_at = trio.current_time()
+        self.timers.received_at = trio.current_time()
         self.active_at_ns = self.server.now_ns()
         if not self._is_admitted:
             # Authentication awaits, and the receive buffer is shared by all connections.
@@ -155,7 +150,7 @@ class ClientConnection:
             self.close(reasons.CLIENT_CLOSED)
             return
         server = self.server
-        self._received_at = server.turn_at
+        self.timers.received_at = server.turn_at
         self.active_at_ns = server.turn_at_ns
         events = self.parser.feed(chunk)
         if server.log.is_trace:
@@ -192,10 +187,9 @@ class ClientConnection:
             self.close(reasons.CONNECTIONS_EXCEEDED, "maximum connections exceeded")
         if self.reason is not None:
             return
-        self._deadline = server.deadlines.after(server.auth_timeout_s(self), self._authentication_late)
+        self.timers.await_login(server.auth_timeout_s(self))
         if not server.authenticator.auth_required and await self._admit_by_default():
-            self._deadline.cancel()
-            self._deadline = server.deadlines.after(self.ping_interval_s, self._ping_due)
+            self.timers.start_pings(is_first=False)
         self.flush()
 
     def close(self, reason: Reason, error: str | None = None) -> None:
@@ -210,9 +204,7 @@ class ClientConnection:
             # The peer may be gone already; then there is nobody to tell.
             with suppress(ConnectionLost):
                 self.writer.write()
-        for deadline in (self._deadline, self._expiry):
-            if deadline is not None:
-                deadline.cancel()
+        self.timers.stop()
         self.writer.stop()
         self._scope.cancel()
         if isinstance(self.transport, PlainTransport):
@@ -222,7 +214,15 @@ class ClientConnection:
     def become_history(self) -> None:
         """Keep what monitoring shows of closed connections, and nothing that weighs or is secret."""
         self.fields = self.fields.without_secrets()
-        del self.parser, self.writer, self.context, self._scope, self._handed_back, self.responses
+        del (
+            self.parser,
+            self.writer,
+            self.timers,
+            self.context,
+            self.responses,
+            self._scope,
+            self._handed_back,
+        )
 
     # --- input ---
 
@@ -254,7 +254,7 @@ class ClientConnection:
         if isinstance(event, wire.Ping):
             self._ping()
         elif isinstance(event, wire.Pong):
-            self._pong()
+            self.timers.pong()
         elif isinstance(event, wire.Subscribe):
             self._subscribe(event)
         elif isinstance(event, wire.Unsubscribe):
@@ -264,6 +264,13 @@ class ClientConnection:
                 self.close(reasons.PROTOCOL_VIOLATION)
         elif isinstance(event, wire.Broken):
             self.close(reasons.OF_BROKEN_INPUT[event.reason], event.error)
+
+    def _ping(self) -> None:
+        self.send(b"PONG\r\n")
+        if self._connect_seen and not self._first_pong_sent:
+            self._first_pong_sent = True
+            if self.fields.protocol >= 1:
+                self.send(self.server.info_line(self, is_connected=True))
 
     def _publish(self, batch: Publishes) -> None:
         if self.fields.verbose or self.fields.pedantic:
@@ -299,8 +306,7 @@ class ClientConnection:
             self.close(reasons.PROTOCOL_VIOLATION)
             return
         is_first = not self._connect_seen
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self.timers.pause()
         if not is_first:
             self._drop_subscriptions()
         self.fields = self.completed(fields)
@@ -320,14 +326,10 @@ class ClientConnection:
             return
         if not self._admit(identity):
             return
+        self.timers.start_pings(is_first)
         if is_first:
-            self._deadline = self.server.deadlines.after(
-                min(_FIRST_PING_S * self.server.jitter(), self.ping_interval_s), self._ping_due
-            )
             self.rtt_ns = max(0, self.server.now_ns() - self.started_at_ns)
             self.server.connected(self)
-        else:
-            self._deadline = self.server.deadlines.after(self.ping_interval_s, self._ping_due)
         if self.fields.verbose:
             self.send(b"+OK\r\n")
 
@@ -361,8 +363,7 @@ class ClientConnection:
         self.outbox.wants_no_responders = self.fields.no_responders
         self.apply_rights(identity)
         if identity.expires_at_s is not None:
-            delay_s = max(0.0, identity.expires_at_s - self.server.now_ns() / 1e9)
-            self._expiry = self.server.deadlines.after(delay_s, self._expired)
+            self.timers.expire_in(identity.expires_at_s - self.server.now_ns() / 1e9)
         return True
 
     def apply_rights(self, identity: Identity) -> None:
@@ -478,49 +479,6 @@ class ClientConnection:
         if reason is not reasons.WRITE_ERROR and self.reason is None:
             self.server.slow_consumer(self, reason)
         self.close(reason)
-
-    # --- timers ---
-
-    @property
-    def ping_interval_s(self) -> float:
-        return self.server.ping_interval_s(self)
-
-    def _ping(self) -> None:
-        self.send(b"PONG\r\n")
-        if self._connect_seen and not self._first_pong_sent:
-            self._first_pong_sent = True
-            if self.fields.protocol >= 1:
-                self.send(self.server.info_line(self, is_connected=True))
-
-    def _pong(self) -> None:
-        self._pings_out = 0
-        if self._ping_sent_at:
-            self.rtt_ns = int((trio.current_time() - self._ping_sent_at) * 1e9)
-
-    def _ping_due(self) -> None:
-        """Ping a silent client; give up on one that has left too many pings unanswered."""
-        interval_s = self.ping_interval_s
-        now = trio.current_time()
-        is_first = self._ping_sent_at == 0.0
-        if is_first or now - self._received_at >= interval_s:
-            if self._pings_out >= self.server.options.ping_max + (0 if not is_first else 1):
-                self.server.stale_connections += 1
-                self.close(reasons.STALE_CONNECTION, "Stale Connection")
-                self.server.flush()
-                return
-            self._pings_out += 1
-            self._ping_sent_at = now
-            self.send(b"PING\r\n")
-            self.server.flush()
-        self._deadline = self.server.deadlines.after(interval_s, self._ping_due)
-
-    def _authentication_late(self) -> None:
-        self.close(reasons.AUTHENTICATION_TIMEOUT, "Authentication Timeout")
-        self.server.flush()
-
-    def _expired(self) -> None:
-        self.close(reasons.AUTHENTICATION_EXPIRED, "User Authentication Expired")
-        self.server.flush()
 
 
 def is_reserved(reply: bytes | None) -> bool:

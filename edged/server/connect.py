@@ -60,7 +60,9 @@ class ConnectFields:
 
     def without_secrets(self) -> ConnectFields:
         """These fields with what names the user, but nothing that lets anybody log in."""
-        kept = {key: self.credentials[key] for key in ("user", "nkey") if key in self.credentials}
+        kept: dict[str, Any] = {
+            key: self.credentials[key] for key in ("user", "nkey") if key in self.credentials
+        }
         if self.credentials.get("auth_token"):
             kept["auth_token"] = REDACTED
         return replace(self, credentials=kept)

@@ -66,7 +66,9 @@ class Bench:
 @both
 def test_each_subscriber_gets_the_message_with_its_own_sid(twin: Any) -> None:
     bench = Bench(twin)
-    bench.routes[b"a"] = twin.Route([(bench.subscription(1, b"x"), None), (bench.subscription(2, b"yy"), None)])
+    bench.routes[b"a"] = twin.Route(
+        [(bench.subscription(1, b"x"), None), (bench.subscription(2, b"yy"), None)]
+    )
     bench.publish(b"PUB a 5\r\nhello\r\nPUB a r 0\r\n\r\n")
     assert bench.written(1) == b"MSG a x 5\r\nhello\r\nMSG a x r 0\r\n\r\n"
     assert bench.written(2) == b"MSG a yy 5\r\nhello\r\nMSG a yy r 0\r\n\r\n"
@@ -262,6 +264,8 @@ def test_twins_write_the_same_bytes(messages: Any, plain: list[int], limit_at: i
             data += b"%s %s%s %s\r\n%s%s\r\n" % (verb, subject, reply_part, sizes, block, payload)
         bench.publish(data)
         told = [owner.told for owner in bench.owners]
-        counts = [(o.out_messages, o.out_bytes, o.in_messages, o.in_bytes, o.overflowed) for o in bench.outboxes]
+        counts = [
+            (o.out_messages, o.out_bytes, o.in_messages, o.in_bytes, o.overflowed) for o in bench.outboxes
+        ]
         results.append((told, counts, [bench.written(i) for i in range(4)], bench.missed))
     assert results[0] == results[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -174,14 +175,16 @@ def test_a_native_batch_may_not_be_read_after_the_next_feed() -> None:
         list(batch)
 
 
-OPERATIONS = st.sampled_from([data for data, _ in CASES] + [b"PUB a 5 ", b"hello\r\n", b"\r", b"\n", b" ", b"\t"])
+OPERATIONS = st.sampled_from(
+    [data for data, _ in CASES] + [b"PUB a 5 ", b"hello\r\n", b"\r", b"\n", b" ", b"\t"]
+)
 
 
 @given(st.lists(OPERATIONS | st.binary(max_size=8), max_size=8), st.lists(st.integers(0, 300), max_size=6))
 def test_twins_agree_on_any_input_and_any_cut(parts: list[bytes], cuts: list[int]) -> None:
     data = b"".join(parts)
     places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
-    chunks = [data[a:b] for a, b in zip(places, places[1:], strict=False)]
+    chunks = [data[a:b] for a, b in pairwise(places)]
     expected = parse(REFERENCE, [data])
     assert parse(REFERENCE, chunks) == expected
     assert parse(native(), [data]) == expected

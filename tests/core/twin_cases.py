@@ -23,7 +23,9 @@ def native() -> SimpleNamespace:
     """The native twin. Not having it is an error here: `make venv` builds it."""
     from edged.core import _native
 
-    return SimpleNamespace(name="native", **{key: getattr(_native, key) for key in vars(REFERENCE) if key != "name"})
+    return SimpleNamespace(
+        name="native", **{key: getattr(_native, key) for key in vars(REFERENCE) if key != "name"}
+    )
 
 
 both = pytest.mark.parametrize("twin", [REFERENCE, native()], ids=lambda twin: twin.name)

@@ -21,11 +21,15 @@ _RESPONSE_TYPES = {"singleton": "Singleton", "stream": "Streamed", "chunked": "C
 
 @dataclass(frozen=True, slots=True)
 class AccountzOptions:
+    """What /accountz can be asked."""
+
     account: str = option(Kind.TEXT, "acc", json_name="account")
 
 
 @dataclass(frozen=True, slots=True)
 class AccstatzOptions:
+    """What /accstatz can be asked."""
+
     accounts: tuple[str, ...] = option(Kind.TEXTS, json_name="accounts")
     include_unused: bool = option(Kind.FLAG, "unused", json_name="include_unused")
 

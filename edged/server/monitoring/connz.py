@@ -34,6 +34,8 @@ _CLOSED_ONLY = ("stop", "reason")
 
 @dataclass(frozen=True, slots=True)
 class ConnzOptions:
+    """What /connz can be asked."""
+
     sort: str = option(Kind.TEXT, "sort")
     auth: bool = option(Kind.FLAG, "auth")
     subscriptions: bool = option(Kind.FLAG, "subs", json_name="subscriptions")

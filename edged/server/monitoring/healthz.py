@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HealthzOptions:
+    """What /healthz can be asked."""
+
     js_enabled: bool = option(Kind.FLAG, "js-enabled")
     js_enabled_only: bool = option(Kind.FLAG, "js-enabled-only")
     js_server_only: bool = option(Kind.FLAG, "js-server-only")

@@ -29,12 +29,16 @@ TASKS_SHOWN_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class RaftzOptions:
+    """What /raftz can be asked."""
+
     account: str = option(Kind.TEXT, "acc", json_name="account")
     group: str = option(Kind.TEXT, "group")
 
 
 @dataclass(frozen=True, slots=True)
 class IpqueueszOptions:
+    """What /ipqueuesz can be asked."""
+
     all: bool = option(Kind.FLAG, "all")
     filter: str = option(Kind.TEXT, "queues", json_name="filter")
 

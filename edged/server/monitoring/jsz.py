@@ -32,6 +32,8 @@ _UNSIGNED_MASK = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class JszOptions:
+    """What /jsz can be asked."""
+
     account: str = option(Kind.TEXT, "acc", json_name="account")
     accounts: bool = option(Kind.FLAG, "accounts")
     streams: bool = option(Kind.FLAG, "streams")

@@ -19,18 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RoutezOptions:
+    """What /routez can be asked."""
+
     subscriptions: bool = option(Kind.FLAG, "subs", json_name="subscriptions")
     subscriptions_detail: bool = option(Kind.FLAG, SUBS_DETAIL, json_name="subscriptions_detail")
 
 
 @dataclass(frozen=True, slots=True)
 class LeafzOptions:
+    """What /leafz can be asked."""
+
     subscriptions: bool = option(Kind.FLAG, "subs", json_name="subscriptions")
     account: str = option(Kind.TEXT, "acc", json_name="account")
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayzOptions:
+    """What /gatewayz can be asked."""
+
     name: str = option(Kind.TEXT, "gw_name", json_name="name")
     accounts: bool = option(Kind.FLAG, "accs", json_name="accounts")
     account_name: str = option(Kind.TEXT, "acc_name", json_name="account_name")

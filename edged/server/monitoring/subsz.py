@@ -29,6 +29,8 @@ LIMIT_DEFAULT = 1024
 
 @dataclass(frozen=True, slots=True)
 class SubszOptions:
+    """What /subsz can be asked."""
+
     subscriptions: bool = option(Kind.FLAG, "subs", json_name="subscriptions")
     offset: int = option(Kind.INTEGER, "offset")
     limit: int = option(Kind.INTEGER, "limit")
