@@ -83,6 +83,7 @@ class OpenRequest:
     importer: Account
     reply: bytes
     is_single: bool
+    is_shared: bool
     expires_at: float
 
 
@@ -201,7 +202,7 @@ class Exchange:
         foreign_reply = REPLY_PREFIX + secrets.token_hex(8).encode()
         threshold_s = binding.export.response_threshold_s
         requests[foreign_reply] = OpenRequest(
-            self.account, reply, binding.export.response == "singleton", now + threshold_s
+            self.account, reply, binding.export.response == "singleton", binding.share, now + threshold_s
         )
         return foreign_reply
 

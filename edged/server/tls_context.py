@@ -9,6 +9,7 @@ the list concerns TLS 1.2 only, the suites of TLS 1.3 are all sound and always o
 import hashlib
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -206,7 +207,9 @@ def _set_curves(context: ssl.SSLContext, options: TlsOptions) -> None:
         if name not in CURVES and name not in _HYBRID_CURVES:
             raise TlsConfigError(f"tls: curve {name} is not known")
     if len(options.curve_preferences) == 1 and options.curve_preferences[0] in CURVES:
-        context.set_ecdh_curve(CURVES[options.curve_preferences[0]])
+        # Python 3.11.2 of Debian 12 cannot name X25519; there it stays OpenSSL's first choice among others.
+        with suppress(ssl.SSLError):
+            context.set_ecdh_curve(CURVES[options.curve_preferences[0]])
 
 
 def _certificate_names(cert_file: Path) -> frozenset[str]:

@@ -188,6 +188,10 @@ def _service_import(imported: ServiceImport) -> Document:
     }
 
 
+# Here, and only here, nats-server gives the kind of an import as a number.
+_SERVICE_NUMBER = 2
+
+
 def _open_requests(account: Account) -> Document:
     """Requests of other accounts that this account may still answer, by their made-up reply subject."""
     if account.exchange is None:
@@ -198,9 +202,9 @@ def _open_requests(account: Account) -> Document:
             "account": request.importer.name,
             "to": reply.decode("ascii", "replace"),
             "local_subject": reply.decode("ascii", "replace"),
-            "type": "service",
+            "type": _SERVICE_NUMBER,
             "invalid": False,
-            "share": False,
+            "share": request.is_shared,
             "tracking": False,
         }
         for reply, request in account.exchange.requests.items()
