@@ -200,16 +200,34 @@ class SubscriptionList(Generic[T]):
     def match(self, subject: bytes) -> Matched[T]:
         """What a message published on the subject reaches; queue members of all its patterns together."""
         self.matches += 1
-        plain: list[T] = []
-        queues: dict[bytes, list[T]] | None = None
-        for leaf in self._matching_leaves(subject):
-            if leaf.plain is not None:
-                plain.extend(leaf.plain.items)
-            if leaf.queues is not None:
-                queues = {} if queues is None else queues
-                for queue, group in leaf.queues.items():
-                    queues.setdefault(queue, []).extend(group.items)
-        return Matched(plain, [] if queues is None else list(queues.items()))
+        return _matched(self._matching_leaves(subject))
+
+    def match_all_below(self, prefix: bytes) -> Matched[T] | None:
+        """What a message on `prefix` and any one more token reaches, if no pattern names that last token.
+
+        `prefix` ends with a dot. A literal subscription on such a subject is not looked at: the caller does.
+        None when the answer depends on the last token.
+        """
+        level = [self._root]
+        found: list[_Leaf[T]] = []
+        for token in prefix[:-1].split(b"."):
+            found.extend(node.tail for node in level if node.tail is not None)
+            stars = [node.star for node in level if node.star is not None]
+            level = stars + [
+                child
+                for node in level
+                if node.children is not None and (child := node.children.get(token)) is not None
+            ]
+        if any(node.children is not None for node in level):
+            return None
+        found.extend(node.tail for node in level if node.tail is not None)
+        found.extend(node.star.leaf for node in level if node.star is not None and node.star.leaf is not None)
+        self.matches += 1
+        return _matched(found)
+
+    def has_literal(self, subject: bytes) -> bool:
+        """Whether some subscription is on exactly this subject."""
+        return subject in self._literals
 
     def has_interest(self, subject: bytes) -> bool:
         return subject in self._literals or bool(self._matching_leaves(subject))
@@ -319,6 +337,19 @@ class SubscriptionList(Generic[T]):
             level = below
         found.extend(node.leaf for node in level if node.leaf is not None)
         return found
+
+
+def _matched(leaves: list[_Leaf[T]]) -> Matched[T]:
+    plain: list[T] = []
+    queues: dict[bytes, list[T]] | None = None
+    for leaf in leaves:
+        if leaf.plain is not None:
+            plain.extend(leaf.plain.items)
+        if leaf.queues is not None:
+            queues = {} if queues is None else queues
+            for queue, group in leaf.queues.items():
+                queues.setdefault(queue, []).extend(group.items)
+    return Matched(plain, [] if queues is None else list(queues.items()))
 
 
 def _leaves_under(nodes: list[_Node[T]]) -> list[_Leaf[T]]:

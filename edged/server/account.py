@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from edged.ports import Router
     from edged.server.exchange import Exchange, Shadow
 
+# Clients make up a reply subject for each request, and use it once: its route is not worth caching, but that
+# of all reply subjects of one client is, for they differ in the last token only.
+_INBOXES = b"_INBOX."
 # Subjects that belong to servers: gateway replies, and Raft outside of the system account.
 _SERVER_SUBJECTS = (b"_GR_.", b"$GR.")
 _RAFT_SUBJECTS = b"$NRG."
@@ -47,19 +50,52 @@ class Publisher(Protocol):
 class PublishContext:
     """The routes of all publishers that share an account and a set of rights."""
 
-    __slots__ = ("__weakref__", "account", "permissions", "routes")
+    __slots__ = ("__weakref__", "_inboxes_are_alike", "account", "inboxes", "permissions", "routes")
 
     def __init__(self, account: Account, permissions: Permissions) -> None:
         self.account = account
         self.permissions = permissions
         self.routes: dict[bytes, Route] = {}
+        # Routes of reply subjects, by all but their last token.
+        self.inboxes: dict[bytes, Route] = {}
+        self._inboxes_are_alike = False
 
     def resolve(self, subject: bytes) -> Route:
         """Compute and cache the route of a subject."""
+        if subject.startswith(_INBOXES):
+            return self._resolve_inbox(subject)
         if len(self.routes) >= ROUTES_CACHED_MAX:
             self.routes.clear()
         route = self.routes[subject] = self.account.route(subject, self)
         return route
+
+    def _resolve_inbox(self, subject: bytes) -> Route:
+        """The route of a reply subject: that of all which differ in the last token, where it can be."""
+        account = self.account
+        prefix = subject[: subject.rfind(b".") + 1]
+        if prefix == subject or not self._inboxes_are_alike or account.subscriptions.has_literal(subject):
+            return account.route(subject, self)
+        route = self.inboxes.get(prefix)
+        if route is None:
+            route = account.route_below(prefix)
+            if route is None:
+                return account.route(subject, self)
+            if len(self.inboxes) >= ROUTES_CACHED_MAX:
+                self.inboxes.clear()
+            self.inboxes[prefix] = route
+        return route
+
+    def forget(self) -> None:
+        """Compute every route anew when it is next used."""
+        self.routes.clear()
+        self.inboxes.clear()
+        allowed = self.permissions
+        self._inboxes_are_alike = (
+            self.account.mappings is None
+            and self.account.exchange is None
+            and allowed.publish_allow is None
+            and not allowed.publish_deny
+        )
 
     def route(self, subject: bytes) -> Route:
         """The route of a subject, cached or not."""
@@ -113,6 +149,7 @@ class Account:
         context = self._contexts.get(permissions)
         if context is None:
             context = self._contexts[permissions] = PublishContext(self, permissions)
+            context.forget()
         return context
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -151,9 +188,9 @@ class Account:
 
     def forget_routes(self) -> None:
         """Compute every route anew when it is next used."""
-        self.internal.routes.clear()
+        self.internal.forget()
         for context in self._contexts.values():
-            context.routes.clear()
+            context.forget()
 
     def publish(
         self,
@@ -221,6 +258,23 @@ class Account:
         # A requester hears that nobody listens to the subject its message was mapped to.
         return Route(special=partial(_nobody, target)) if seen is not None and route.is_empty else route
 
+    def route_below(self, prefix: bytes) -> Route | None:
+        """The route of every subject that is a prefix and one more token; None when they differ."""
+        if b".." in prefix:
+            return None
+        matched = self.subscriptions.match_all_below(prefix)
+        if matched is None:
+            return None
+        groups: list[list[Recipient]] = []
+        for items in (matched.plain, *(members for _, members in matched.queues)):
+            group: list[Recipient] = []
+            for item in items:
+                if not isinstance(item, Subscription) or _delivery_rights(item) is not None:
+                    return None
+                group.append((item, None))
+            groups.append(group)
+        return Route(groups[0], groups[1:])
+
     def _recipients(
         self, items: Iterable[Subscription | Shadow], target: bytes, seen: bytes | None
     ) -> list[Recipient]:
@@ -234,10 +288,9 @@ class Account:
                 if translated is None:
                     continue
                 subscription, name = item.subscription, translated
-            if subscription.outbox is not None:
-                rights: Permissions | None = getattr(subscription.outbox.owner, "delivery_rights", None)
-                if rights is not None and not rights.may_deliver(name or target, subscription.queue):
-                    continue
+            rights = _delivery_rights(subscription)
+            if rights is not None and not rights.may_deliver(name or target, subscription.queue):
+                continue
             found.append((subscription, name))
         return found
 
@@ -276,6 +329,14 @@ class Account:
             return _refuse(origin, target, reply, header_bytes, message)
         route = self._open_route(subject, target)
         return self.send_along(route, origin, subject, reply, header_bytes, message)
+
+
+def _delivery_rights(subscription: Subscription) -> Permissions | None:
+    """What must be asked before each delivery to a subscription; None when nothing must."""
+    if subscription.outbox is None:
+        return None
+    rights: Permissions | None = getattr(subscription.outbox.owner, "delivery_rights", None)
+    return rights
 
 
 def _mappings(options: AccountOptions) -> SubjectMappings:

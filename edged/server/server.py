@@ -132,11 +132,10 @@ class Server:
         """Wall-clock time, for people and for messages."""
         return time.time_ns()
 
-    def turn_started(self) -> float:
-        """Take the time of a round of the reactor; all its connections are dated with it."""
+    def turn_started(self) -> None:
+        """Take the time of a turn of the reactor; what it reads is dated with it."""
         self.turn_at = trio.current_time()
         self.turn_at_ns = self.now_ns()
-        return self.turn_at
 
     def jitter(self) -> float:
         """A factor between 1 and 1.2, so that many clients are not pinged in step."""
@@ -280,7 +279,7 @@ class Server:
             outbox.listed = False
             owner: Any = outbox.owner
             owner.active_at_ns = now_ns
-            if owner.flush():
+            if owner.reason is None and owner.writer.flush():
                 congested = owner
         return congested
 

@@ -77,6 +77,29 @@ def test_match_agrees_with_brute_force_while_entries_are_removed_at_random(
     assert list(subscriptions) == []
 
 
+@given(ENTRIES, SUBJECTS)
+def test_what_all_subjects_below_a_prefix_reach_is_what_each_of_them_reaches(
+    entries: list[Entry], subject: bytes
+) -> None:
+    subscriptions = filled(entries)
+    prefix = subject[: subject.rfind(b".") + 1]
+    if not prefix or b".." in prefix or subscriptions.has_literal(subject):
+        return
+    common = subscriptions.match_all_below(prefix)
+    if common is not None:
+        found = subscriptions.match(subject)
+        assert sorted(common.plain) == sorted(found.plain)
+        assert {q: sorted(m) for q, m in common.queues} == {q: sorted(m) for q, m in found.queues}
+
+
+def test_subjects_below_a_prefix_have_nothing_in_common_when_a_pattern_names_the_last_token() -> None:
+    subscriptions: SubscriptionList[int] = SubscriptionList()
+    subscriptions.insert(b"in.a.*", None, 1)
+    assert subscriptions.match_all_below(b"in.a.") == subscriptions.match(b"in.a.x")
+    subscriptions.insert(b"in.a.x.>", None, 2)
+    assert subscriptions.match_all_below(b"in.a.") is None
+
+
 @given(ENTRIES, PATTERNS)
 def test_reverse_match_finds_the_items_whose_pattern_overlaps(entries: list[Entry], pattern: bytes) -> None:
     expected = Counter(item for held, _, item in entries if subjects.overlaps(held, pattern))

@@ -173,3 +173,29 @@ async def test_ten_thousand_pings_and_subscriptions_are_answered_and_bounded() -
         await client.send(b"".join(b"SUB a %d\r\n" % i for i in range(10_000)))
         errors = await client.barrier()
         assert errors == [b"-ERR 'maximum subscriptions exceeded'"] * 9900
+
+
+async def test_reply_subjects_reach_their_client_whatever_else_comes_and_goes() -> None:
+    async with live_server() as live:
+        asker, service = await live.client(), await live.client()
+        await asker.send(b"SUB _INBOX.me.* 1\r\n")
+        await asker.barrier()
+
+        async def answered(subject: bytes) -> list[bytes]:
+            await service.send(b"PUB %s 2\r\nok\r\n" % subject)
+            await service.barrier()
+            return await asker.barrier()
+
+        assert await answered(b"_INBOX.me.1") == [b"MSG _INBOX.me.1 1 2", b"ok"]
+        assert await answered(b"_INBOX.me.2") == [b"MSG _INBOX.me.2 1 2", b"ok"]
+        assert await answered(b"_INBOX.you.1") == []
+        assert await answered(b"_INBOX.me.") == []
+        await asker.send(b"SUB _INBOX.me.3 2\r\n")
+        await asker.barrier()
+        assert len(await answered(b"_INBOX.me.3")) == 4
+        await asker.send(b"SUB _INBOX.> 3\r\n")
+        await asker.barrier()
+        assert len(await answered(b"_INBOX.me.4")) == 4
+        await asker.send(b"UNSUB 1\r\nUNSUB 3\r\n")
+        await asker.barrier()
+        assert await answered(b"_INBOX.me.4") == []
