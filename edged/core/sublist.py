@@ -206,11 +206,14 @@ class SubscriptionList(Generic[T]):
         """What a message on `prefix` and any one more token reaches, if no pattern names that last token.
 
         `prefix` ends with a dot. A literal subscription on such a subject is not looked at: the caller does.
-        None when the answer depends on the last token.
+        None when the answer depends on the last token, or when no such subject is valid.
         """
+        tokens = prefix[:-1].split(b".")
+        if b"" in tokens:
+            return None
         level = [self._root]
         found: list[_Leaf[T]] = []
-        for token in prefix[:-1].split(b"."):
+        for token in tokens:
             found.extend(node.tail for node in level if node.tail is not None)
             stars = [node.star for node in level if node.star is not None]
             level = stars + [

@@ -260,8 +260,6 @@ class Account:
 
     def route_below(self, prefix: bytes) -> Route | None:
         """The route of every subject that is a prefix and one more token; None when they differ."""
-        if b".." in prefix:
-            return None
         matched = self.subscriptions.match_all_below(prefix)
         if matched is None:
             return None
