@@ -154,6 +154,7 @@ def _listen(server: Server) -> list[Listener]:
     if options.websocket is not None and options.websocket.port != 0:
         websocket = bind(options.websocket.host, options.websocket.port)
         listeners.append(Listener(server, websocket, is_websocket=True))
+        server.info.websocket_port = listeners[1].port
     server.info.port = listeners[0].port
     return listeners
 

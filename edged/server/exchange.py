@@ -44,10 +44,12 @@ DescribeRequester = Callable[[Outbox, bool], bytes]
 class Shadow:
     """A subscription of one account in the list of another, with the name its owner sees."""
 
-    __slots__ = ("subscription", "transform")
+    __slots__ = ("pattern", "subscription", "transform")
 
-    def __init__(self, subscription: Subscription, transform: SubjectTransform) -> None:
+    def __init__(self, subscription: Subscription, pattern: bytes, transform: SubjectTransform) -> None:
         self.subscription = subscription
+        # What it listens to in the other account.
+        self.pattern = pattern
         self.transform = transform
 
     def translate(self, subject: bytes) -> bytes | None:
@@ -96,7 +98,7 @@ class Exchange:
         self.streams: list[StreamBinding] = []
         self.services: SubscriptionList[ServiceBinding] = SubscriptionList()
         self.requests: OrderedDict[bytes, OpenRequest] = OrderedDict()
-        self._shadows: dict[Subscription, list[tuple[Account, bytes, Shadow]]] = {}
+        self._shadows: dict[Subscription, list[tuple[Account, Shadow]]] = {}
         self._depth = 0
 
     # --- streams ---
@@ -115,16 +117,16 @@ class Exchange:
             pattern = binding.foreign
             if is_subset(subscription.subject, local):
                 pattern = binding.reverse.build(subscription.subject.split(b"."), _no_chance)
-            shadow = Shadow(subscription, binding.transform)
+            shadow = Shadow(subscription, pattern, binding.transform)
             binding.exporter.subscriptions.insert(pattern, subscription.queue, shadow)
             binding.exporter.interest_changed(pattern)
-            self._shadows.setdefault(subscription, []).append((binding.exporter, pattern, shadow))
+            self._shadows.setdefault(subscription, []).append((binding.exporter, shadow))
 
     def unsubscribed(self, subscription: Subscription) -> None:
         """Take the reflections of a subscription away."""
-        for exporter, pattern, shadow in self._shadows.pop(subscription, ()):
-            exporter.subscriptions.remove(pattern, subscription.queue, shadow)
-            exporter.interest_changed(pattern)
+        for exporter, shadow in self._shadows.pop(subscription, ()):
+            exporter.subscriptions.remove(shadow.pattern, subscription.queue, shadow)
+            exporter.interest_changed(shadow.pattern)
 
     def close(self) -> None:
         """Withdraw all that reaches into other accounts, before the imports are built anew."""

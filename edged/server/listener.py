@@ -57,6 +57,28 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+class HandshakesThrottled(TlsHandshakeFailed):
+    """A handshake was not begun, because there were too many of them lately."""
+
+
+class HandshakeRate:
+    """Counts TLS handshakes, the dearest thing a stranger can ask for, second by second."""
+
+    __slots__ = ("_count", "_ends_at")
+
+    def __init__(self) -> None:
+        self._ends_at = 0.0
+        self._count = 0
+
+    def allow(self, limit: int, now: float) -> bool:
+        """Whether one more handshake fits into this second; a limit of 0 allows all."""
+        if now >= self._ends_at:
+            self._ends_at = now + 1.0
+            self._count = 0
+        self._count += 1
+        return limit <= 0 or self._count <= limit
+
+
 class Listener:
     """The client port or the WebSocket port of a server."""
 
@@ -66,6 +88,7 @@ class Listener:
         self.is_websocket = is_websocket
         self.host, self.port = listening.getsockname()[:2]
         self._tls_context: ssl.SSLContext | None = None
+        self._handshakes = HandshakeRate()
         if is_websocket:
             import edged.server.websocket_client  # noqa: F401 - nothing may be loaded once we serve
         self.configure(server.options)
@@ -141,6 +164,9 @@ class Listener:
                     follows is AfterInfo.EITHER and await looks_like_tls(wire, options.auth_timeout_s)
                 ):
                     connection.take_transport(await self._handshake(wire))
+        except HandshakesThrottled:
+            text = "Connection throttling is active. Please try again later."
+            connection.close(reasons.CONNECTIONS_EXCEEDED, text)
         except TlsHandshakeFailed as failure:
             self.server.log.error(
                 "TLS handshake failed", cid=connection.cid, ip=wire.remote_ip, error=failure
@@ -173,6 +199,8 @@ class Listener:
     async def _handshake(self, wire: PlainTransport) -> Transport:
         tls = self._tls_options(self.server.options)
         assert tls is not None and self._tls_context is not None
+        if not self._handshakes.allow(tls.connection_rate_limit, trio.current_time()):
+            raise HandshakesThrottled("too many handshakes in this second")
         return await accept_tls(wire, self._tls_context, tls.timeout_s, tls.pinned_certs)
 
     def _register(self, connection: ClientConnection) -> None:

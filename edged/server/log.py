@@ -36,14 +36,18 @@ class Log:
         self.is_debug = options.debug
         self.is_trace = options.trace
         self._file_size = 0
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self.close()
         if options.file is not None:
             path = Path(options.file)
             self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
             self._file_size = path.stat().st_size
         self._journal = _journal_sender() if options.syslog else None
+
+    def close(self) -> None:
+        """Let go of the file, if there is one; what is still said goes to stderr."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def info(self, text: str, **fields: object) -> None:
         self._write("INF", text, fields)

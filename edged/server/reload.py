@@ -75,13 +75,9 @@ class Reloader:
         refuse_fixed(self.server.options, options)
         before = self.server.options
         try:
-            for listener in self.listeners:
-                listener.configure(options)
-            self.server.configure(options)
+            self._take_over(options)
         except (TlsConfigError, ValueError, OSError) as error:
-            for listener in self.listeners:
-                listener.configure(before)
-            self.server.configure(before)
+            self._take_over(before)
             raise ReloadRefused(str(error)) from error
         self.server.log.configure(options.logging)
         self.server.configured_at_ns = self.server.now_ns()
@@ -89,6 +85,12 @@ class Reloader:
             await judge(self.server, connection)
         self.server.flush()
         self.server.log.info("reloaded the configuration")
+
+    def _take_over(self, options: Options) -> None:
+        for listener in self.listeners:
+            listener.configure(options)
+        self.monitor.configure(options)
+        self.server.configure(options)
 
 
 async def judge(server: Server, connection: ClientConnection) -> None:

@@ -89,8 +89,11 @@ def _describe(listed: tuple[Account, Subscription | Shadow]) -> Document:
     subscription = item if isinstance(item, Subscription) else item.subscription
     owner = None if subscription.outbox is None else subscription.outbox.owner
     name = getattr(owner, "account", account).name
-    return {
+    document = {
         "account": name,
         "account_tag": name,
         **describe_subscription(subscription, getattr(owner, "cid", 0)),
     }
+    if not isinstance(item, Subscription):
+        document["subject"] = text(item.pattern)
+    return document

@@ -137,7 +137,7 @@ def _links(server: Server) -> Document:
         "gateway": {},
         "leaf": {} if options.leafnodes is None else _leafnodes(options.leafnodes, loaded_at_ns),
         "mqtt": {},
-        "websocket": {} if options.websocket is None else _websocket(options.websocket, loaded_at_ns),
+        "websocket": {} if options.websocket is None else _websocket(server, options.websocket, loaded_at_ns),
         "jetstream": jetstream_figures(server),
         "tls_timeout": number(options.tls.timeout_s if options.tls is not None else _TLS_TIMEOUT_S),
         "write_deadline": nanoseconds(options.write_deadline_s),
@@ -251,14 +251,14 @@ def _leaf_remote(remote: LeafRemote) -> Document:
     )
 
 
-def _websocket(websocket: WebsocketOptions, loaded_at_ns: int) -> Document:
+def _websocket(server: Server, websocket: WebsocketOptions, loaded_at_ns: int) -> Document:
     if websocket.port == 0:
         return {}
     tls, authorization = websocket.tls, websocket.authorization
     return shown(
         {
             "host": websocket.host,
-            "port": websocket.port,
+            "port": server.info.websocket_port or websocket.port,
             "advertise": websocket.advertise,
             "no_auth_user": websocket.no_auth_user,
             "jwt_cookie": websocket.jwt_cookie,
