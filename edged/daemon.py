@@ -54,6 +54,7 @@ def run(options: Options, config_path: Path | None, flags_reapply: Callable[[Opt
         for error in _leaves(group):
             log.fatal(str(error))
         exit_code = 1
+    log.close()
     return exit_code
 
 

@@ -43,9 +43,7 @@ def test_an_address_that_is_taken_is_named() -> None:
     taken = bind("127.0.0.1", -1)
     try:
         port = taken.getsockname()[1]
-        with pytest.raises(
-            ListenError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"
-        ):
+        with pytest.raises(ListenError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already"):
             bind("127.0.0.1", port)
     finally:
         taken.close()
