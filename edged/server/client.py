@@ -89,14 +89,18 @@ class ClientConnection:
         """Run the connection to its end."""
         try:
             with self._scope:
-                await self._open()
+                self._open()
                 await self._read()
         except ConnectionLost:
             self.close(reasons.READ_ERROR)
         finally:
             self.close(reasons.SERVER_SHUTDOWN)
+            peer_is_gone = self.reason in (reasons.CLIENT_CLOSED, reasons.READ_ERROR, reasons.WRITE_ERROR)
             self.server.forget(self)
-            await self.transport.shutdown()
+            if peer_is_gone and isinstance(self.transport, PlainTransport):
+                self.transport.close()
+            else:
+                await self.transport.shutdown()
 
     async def _read(self) -> None:
         while self.reason is None:
@@ -180,17 +184,17 @@ class ClientConnection:
         """Go on over another transport: the same socket, wrapped in TLS."""
         self.transport = self.writer.transport = transport
 
-    async def _open(self) -> None:
-        """Start the clock. Without authentication the client may publish at once, as telnet users do."""
+    def _open(self) -> None:
+        """Start the clock. Without authentication a client need not send CONNECT, so none is waited for."""
         server = self.server
         if self.reason is None and server.is_full_with(self):
             self.close(reasons.CONNECTIONS_EXCEEDED, "maximum connections exceeded")
         if self.reason is not None:
             return
-        self.timers.await_login(server.auth_timeout_s(self))
-        if not server.authenticator.auth_required and await self._admit_by_default():
+        if server.authenticator.auth_required:
+            self.timers.await_login(server.auth_timeout_s(self))
+        else:
             self.timers.start_pings(is_first=False)
-        self.flush()
 
     def close(self, reason: Reason, error: str | None = None) -> None:
         """End the connection, with an -ERR first when there is something to say. The first reason stays."""

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from edged.server.server import Server
 
 
+# Made once: json.dumps() would build an encoder for every document.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 class Info:
     """Builds what the server says about itself."""
 
@@ -30,10 +34,7 @@ class Info:
 
     def line(self, connection: ClientConnection, is_connected: bool = False) -> bytes:
         """`INFO {…} CRLF` for one client."""
-        document = json.dumps(
-            self.document(connection, is_connected), separators=(",", ":"), ensure_ascii=False
-        )
-        return b"INFO %s \r\n" % document.encode()
+        return b"INFO %s \r\n" % _encode(self.document(connection, is_connected)).encode()
 
     def document(self, connection: ClientConnection, is_connected: bool) -> dict[str, Any]:
         server = self.server
@@ -79,7 +80,7 @@ class Info:
     def requester(self, connection: ClientConnection, is_shared: bool) -> bytes:
         """The Nats-Request-Info of a client: who it is and where, or only its account."""
         if not is_shared:
-            return json.dumps({"acc": connection.account.name}, separators=(",", ":")).encode()
+            return _encode({"acc": connection.account.name}).encode()
         document: dict[str, Any] = {
             "start": format_rfc3339(connection.started_at_ns),
             "host": connection.transport.remote_ip,
@@ -94,4 +95,4 @@ class Info:
             "kind": connection.kind,
             "client_type": "websocket" if connection.connection_type == "WEBSOCKET" else "nats",
         }
-        return json.dumps({k: v for k, v in document.items() if v}, separators=(",", ":")).encode()
+        return _encode({k: v for k, v in document.items() if v}).encode()

@@ -13,7 +13,8 @@ import pytest
 from edged.config.document import ConfigError
 from edged.config.load import load_text
 from tests.attacks.victims import monitored_victim
-from tests.server.monitored import MonitoredServer
+from tests.server.live import LiveServer
+from tests.server.system_client import system_server
 
 CANARY = "CANARY7c2f"
 CONFIG = f"""
@@ -43,7 +44,7 @@ def shows_canary(text: str) -> bool:
     return any(form in text for form in forms)
 
 
-async def logins(server: MonitoredServer) -> list[bytes]:
+async def logins(live: LiveServer) -> list[bytes]:
     """Logins that fail in all ways, with what each of them heard; and one that does not."""
     heard: list[bytes] = []
     attempts = (
@@ -61,10 +62,10 @@ async def logins(server: MonitoredServer) -> list[bytes]:
         f'{{"user":"alice","pass":"{CANARY}alice","pass":5}}',
     )
     for document in attempts:
-        client = await server.live.client(connect=False)
+        client = await live.client(connect=False)
         await client.send(b"CONNECT " + document.encode() + b"\r\nPING\r\n")
         heard += await client.closed()
-    client = await server.live.client(f',"user":"alice","pass":"{CANARY}alice"'.encode())
+    client = await live.client(f',"user":"alice","pass":"{CANARY}alice"'.encode())
     await client.send(b"SUB a 1\r\nPUB a 1\r\nx\r\n")
     heard += await client.barrier()
     return heard
@@ -75,7 +76,7 @@ async def test_no_secret_is_in_the_log_in_errors_or_in_monitoring(is_trace: bool
     async with monitored_victim(CONFIG) as server:
         log = server.server.log
         log.is_debug, log.is_trace = True, is_trace
-        for line in await logins(server):
+        for line in await logins(server.live):
             assert not shows_canary(line.decode("utf-8", "replace")), line
         for page in PAGES:
             text = (await server.get(page)).text
@@ -87,14 +88,21 @@ async def test_no_secret_is_in_the_log_in_errors_or_in_monitoring(is_trace: bool
 
 
 async def test_no_secret_is_in_what_the_system_account_hears() -> None:
-    async with monitored_victim(CONFIG) as server:
+    async with system_server(load_text(CONFIG, {}).options) as server:
         operator = await server.live.client(f',"user":"sys","pass":"{CANARY}sys"'.encode())
         await operator.send(b"SUB > 1\r\n")
-        await operator.barrier()
-        await logins(server)
-        for request in ("SERVER.PING.CONNZ", "SERVER.PING.VARZ", "SERVER.PING.SUBSZ", "ACCOUNT.A.CONNZ"):
-            await operator.send(b'PUB $SYS.REQ.%s reply 13\r\n{"auth": true}\r\n' % request.encode())
+        assert await operator.barrier() == []
+        await logins(server.live)
+        for name in (
+            "SERVER.PING.CONNZ",
+            "SERVER.PING.VARZ",
+            "SERVER.PING.SUBSZ",
+            "ACCOUNT.A.CONNZ",
+            "USER.INFO",
+        ):
+            await operator.send(b'PUB $SYS.REQ.%s reply 14\r\n{"auth": true}\r\n' % name.encode())
         heard = b"\n".join(await operator.barrier()).decode("utf-8", "replace")
+        assert "alice" in heard and '"connections"' in heard
         assert not shows_canary(heard), heard
 
 

@@ -19,6 +19,7 @@ from tests.servers import RunningServer, start_server
 
 PATIENCE_S = 20.0
 POLL_S = 0.01
+STEADY_POLLS = 50
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true%s}\r\n'
 
 
@@ -97,6 +98,17 @@ class Process:
             if line.startswith("VmRSS:"):
                 return int(line.split()[1])
         raise AssertionError("the process is gone")
+
+    def settled_memory_kib(self) -> int:
+        """The same, once the process has read all that was sent to it: when the figure stays as it is."""
+        seen = [self.memory_kib()]
+
+        def is_steady() -> bool:
+            seen.append(self.memory_kib())
+            return len(seen) > STEADY_POLLS and len(set(seen[-STEADY_POLLS:])) == 1
+
+        self.wait_until(is_steady, "steady memory")
+        return seen[-1]
 
     def descriptors(self) -> int:
         """How many files and sockets the process has open."""
