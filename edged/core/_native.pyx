@@ -479,6 +479,25 @@ cdef struct Message:
     int header_bytes
 
 
+cdef Message message_of(tuple publish):
+    """Pointers into the parts of a publish, which must stay alive as long as the message is used."""
+    cdef Message message
+    cdef bytes subject = publish[0]
+    cdef bytes reply = publish[1]
+    cdef bytes data = publish[3]
+    message.subject = PyBytes_AS_STRING(subject)
+    message.subject_size = PyBytes_GET_SIZE(subject)
+    message.reply = NULL
+    message.reply_size = -1
+    if reply is not None:
+        message.reply = PyBytes_AS_STRING(reply)
+        message.reply_size = PyBytes_GET_SIZE(reply)
+    message.header_bytes = publish[2]
+    message.data = PyBytes_AS_STRING(data)
+    message.data_size = PyBytes_GET_SIZE(data)
+    return message
+
+
 cdef inline char* put(char* at, const char* data, Py_ssize_t size) noexcept nogil:
     memcpy(at, data, size)
     return at + size
@@ -562,14 +581,15 @@ cdef class Fanout:
                 previous_size = span.subject_size
             if route.special is not None:
                 previous_size = -1
-                route.special(source, *run.publish_at(i))
+                route.special(source, run.publish_at(i))
             elif self.walk(route, source, &message, True):
                 previous_size = -1
         self.call_handlers()
 
     cdef publish_tuples(self, batch, dict routes, resolve, Outbox source):
         cdef Route route
-        for subject, reply, header_bytes, data in batch:
+        for message in batch:
+            subject, reply, _, data = message
             if source is not None:
                 source.in_messages += 1
                 source.in_bytes += len(data)
@@ -580,31 +600,14 @@ cdef class Fanout:
             if route is None:
                 route = resolve(subject)
             if route.special is not None:
-                route.special(source, subject, reply, header_bytes, data)
+                route.special(source, message)
             else:
-                self.deliver(route, source, subject, reply, header_bytes, data)
+                self.deliver(route, source, message)
         self.call_handlers()
 
-    def deliver_one(self, Route route, origin, bytes subject, reply, int header_bytes, bytes message):
-        delivered = self.deliver(route, origin, subject, reply, header_bytes, message, False)
-        self.call_handlers()
-        return delivered
-
-    cpdef bint deliver(
-        self, Route route, Outbox origin, bytes subject, reply, int header_bytes, bytes data, bint unanswered=True
-    ) except? True:
-        cdef Message message
+    cpdef bint deliver(self, Route route, Outbox origin, tuple publish, bint unanswered=True) except? True:
+        cdef Message message = message_of(publish)
         cdef uint64_t before = self.delivered_count
-        message.subject = PyBytes_AS_STRING(subject)
-        message.subject_size = PyBytes_GET_SIZE(subject)
-        message.reply_size = -1
-        message.reply = NULL
-        if reply is not None:
-            message.reply = PyBytes_AS_STRING(reply)
-            message.reply_size = PyBytes_GET_SIZE(reply)
-        message.data = PyBytes_AS_STRING(data)
-        message.data_size = PyBytes_GET_SIZE(data)
-        message.header_bytes = header_bytes
         self.walk(route, origin, &message, unanswered)
         return self.delivered_count != before
 
@@ -688,17 +691,9 @@ cdef class Fanout:
             PyBytes_FromStringAndSize(message.data, message.data_size),
         ))
 
-    def encode(self, Outbox outbox, bytes sid, bytes subject, reply, int header_bytes, bytes data):
-        cdef Message message
-        message.reply_size = -1
-        message.reply = NULL
-        if reply is not None:
-            message.reply = PyBytes_AS_STRING(reply)
-            message.reply_size = PyBytes_GET_SIZE(reply)
-        message.data = PyBytes_AS_STRING(data)
-        message.data_size = PyBytes_GET_SIZE(data)
-        message.header_bytes = header_bytes
-        self.write(outbox, sid, PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject), &message)
+    def encode(self, Outbox outbox, bytes sid, tuple publish):
+        cdef Message message = message_of(publish)
+        self.write(outbox, sid, message.subject, message.subject_size, &message)
 
     cdef int write(self, Outbox outbox, bytes sid, const char* subject, Py_ssize_t subject_size, Message* message) except -1:
         """Append MSG or HMSG to an outbox, and list it as dirty."""

@@ -136,9 +136,8 @@ class Subscription:
 
 # A handler gets all messages of one batch for its subscription, and the outbox of who published them.
 Handler = Callable[[Subscription, list[Publish], Outbox | None], None]
-# What a route does instead of plain delivery: (publisher, subject, reply, header bytes, message) -> somebody
-# got it.
-Special = Callable[[Outbox | None, bytes, bytes | None, int, bytes], bool]
+# What a route does instead of plain delivery; True when somebody got the message.
+Special = Callable[[Outbox | None, Publish], bool]
 # A recipient and the subject it is to see, None when that is the published one.
 Recipient = tuple[Subscription, bytes | None]
 
@@ -183,90 +182,62 @@ class Fanout:
         origin: Outbox | None,
     ) -> None:
         """Deliver a batch. `resolve` fills `routes`, the cache for the publisher's account and rights."""
-        for subject, reply, header_bytes, message in batch:
+        for message in batch:
+            subject, reply, _, data = message
             if origin is not None:
                 origin.in_messages += 1
-                origin.in_bytes += len(message)
+                origin.in_bytes += len(data)
                 reserved = reply if reply is not None and reply.startswith(RESERVED_REPLIES) else None
                 if reserved is not None and not origin.owner.reserved_reply(reserved):
                     continue
             route = routes.get(subject) or resolve(subject)
             if route.special is not None:
-                route.special(origin, subject, reply, header_bytes, message)
+                route.special(origin, message)
             else:
-                self.deliver(route, origin, subject, reply, header_bytes, message)
+                self.deliver(route, origin, message)
         self._call_handlers()
 
-    def deliver_one(
-        self,
-        route: Route,
-        origin: Outbox | None,
-        subject: bytes,
-        reply: bytes | None,
-        header_bytes: int,
-        message: bytes,
-    ) -> bool:
-        """Deliver one message along a plain route outside of a batch. True when somebody got it."""
-        delivered = self.deliver(route, origin, subject, reply, header_bytes, message, unanswered=False)
-        self._call_handlers()
-        return delivered
+    def deliver(self, route: Route, origin: Outbox | None, message: Publish, unanswered: bool = True) -> bool:
+        """Hand one message to everyone on a plain route. True when somebody got it.
 
-    def deliver(
-        self,
-        route: Route,
-        origin: Outbox | None,
-        subject: bytes,
-        reply: bytes | None,
-        header_bytes: int,
-        message: bytes,
-        unanswered: bool = True,
-    ) -> bool:
-        """Hand one message to everyone on the route; handlers are called when the batch is through."""
+        Handlers are called when the batch is through. With `unanswered`, a requester hears of nobody.
+        """
         delivered = False
-        for subscription, seen_subject in route.plain:
-            if self._offer(subscription, origin, seen_subject or subject, reply, header_bytes, message):
+        for recipient in route.plain:
+            if self._offer(recipient, origin, message):
                 delivered = True
         for members in route.queues:
             count = len(members)
             start = self._draw() % count if count > 1 else 0
             for step in range(count):
-                subscription, seen_subject = members[(start + step) % count]
-                if self._offer(subscription, origin, seen_subject or subject, reply, header_bytes, message):
+                if self._offer(members[(start + step) % count], origin, message):
                     delivered = True
                     break
-        if (
-            not delivered
-            and unanswered
-            and reply is not None
-            and origin is not None
-            and origin.wants_no_responders
-        ):
-            origin.owner.no_responders(subject, reply)
+        if unanswered and not delivered and origin is not None and origin.wants_no_responders:
+            subject, reply, _, _ = message
+            if reply is not None:
+                origin.owner.no_responders(subject, reply)
         return delivered
 
-    def _offer(
-        self,
-        subscription: Subscription,
-        origin: Outbox | None,
-        subject: bytes,
-        reply: bytes | None,
-        header_bytes: int,
-        message: bytes,
-    ) -> bool:
+    def _offer(self, recipient: Recipient, origin: Outbox | None, message: Publish) -> bool:
         """Give a message to one subscription; False when it cannot take it."""
+        subscription, seen_subject = recipient
         if subscription.closed:
             return False
+        if seen_subject is not None:
+            message = (seen_subject, *message[1:])
         outbox = subscription.outbox
         if outbox is None:
             subscription.delivered += 1
             if not subscription.inbox:
                 self._touched.append((subscription, origin))
-            subscription.inbox.append((subject, reply, header_bytes, message))
+            subscription.inbox.append(message)
             return True
         if outbox is origin and not outbox.echo:
             return False
-        self.encode(outbox, subscription.sid, subject, reply, header_bytes, message)
+        self.encode(outbox, subscription.sid, message)
         subscription.delivered += 1
+        reply = message[1]
         if outbox.tracks_replies and reply is not None:
             outbox.owner.reply_delivered(reply)
         if subscription.delivered == subscription.deliveries_max:
@@ -274,36 +245,27 @@ class Fanout:
             outbox.owner.subscription_exhausted(subscription)
         return True
 
-    def encode(
-        self,
-        outbox: Outbox,
-        sid: bytes,
-        subject: bytes,
-        reply: bytes | None,
-        header_bytes: int,
-        message: bytes,
-    ) -> None:
+    def encode(self, outbox: Outbox, sid: bytes, message: Publish) -> None:
         """Append MSG or HMSG to an outbox, and list it as dirty."""
-        reply_part = b"%s " % reply if reply is not None else b""
+        subject, reply, header_bytes, data = message
         if header_bytes > 0 and not outbox.headers:
-            message = message[header_bytes:]
+            data = data[header_bytes:]
             header_bytes = 0
+        reply_part = b"%s " % reply if reply is not None else b""
         if header_bytes > 0:
-            line = b"HMSG %s %s %s%d %d\r\n" % (subject, sid, reply_part, header_bytes, len(message))
+            line = b"HMSG %s %s %s%d %d\r\n" % (subject, sid, reply_part, header_bytes, len(data))
         else:
-            line = b"MSG %s %s %s%d\r\n" % (subject, sid, reply_part, len(message))
-        data = outbox._data
-        if (
-            len(data) + len(subject) + len(sid) + len(reply or b"") + LINE_BYTES + len(message)
-            > outbox.limit_bytes
-        ):
+            line = b"MSG %s %s %s%d\r\n" % (subject, sid, reply_part, len(data))
+        waiting = outbox._data
+        line_bytes_max = len(subject) + len(sid) + len(reply or b"") + LINE_BYTES
+        if len(waiting) + line_bytes_max + len(data) > outbox.limit_bytes:
             outbox.overflowed = True
         else:
-            data += line
-            data += message
-            data += b"\r\n"
+            waiting += line
+            waiting += data
+            waiting += b"\r\n"
             outbox.out_messages += 1
-            outbox.out_bytes += len(message)
+            outbox.out_bytes += len(data)
         if not outbox.listed:
             outbox.listed = True
             self.dirty.append(outbox)

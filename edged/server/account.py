@@ -24,6 +24,7 @@ from edged.core.twins import Fanout, Outbox, Route, Subscription
 if TYPE_CHECKING:
     from edged.config.options import AccountOptions
     from edged.core.fanout import Recipient
+    from edged.core.wire import Publish
     from edged.ports import Router
     from edged.server.exchange import Exchange, Shadow
 
@@ -201,25 +202,16 @@ class Account:
         origin: Outbox | None = None,
     ) -> bool:
         """Publish a message of the server's own. True when somebody got it; handlers have been called."""
-        delivered = self.send_along(
-            self.internal.route(subject), origin, subject, reply, header_bytes, message
-        )
+        message_published = (subject, reply, header_bytes, message)
+        delivered = self.send_along(self.internal.route(subject), origin, message_published)
         self.fanout.publish((), self.internal.routes, self.internal.resolve, None)
         return delivered
 
-    def send_along(
-        self,
-        route: Route,
-        origin: Outbox | None,
-        subject: bytes,
-        reply: bytes | None,
-        header_bytes: int,
-        message: bytes,
-    ) -> bool:
+    def send_along(self, route: Route, origin: Outbox | None, message: Publish) -> bool:
         """Deliver along a route, special or not. Handlers run when the batch this is part of is through."""
         if route.special is not None:
-            return route.special(origin, subject, reply, header_bytes, message)
-        return self.fanout.deliver(route, origin, subject, reply, header_bytes, message, False)
+            return route.special(origin, message)
+        return self.fanout.deliver(route, origin, message, False)
 
     def has_interest(self, subject: bytes) -> bool:
         """Whether a message on this subject would reach anyone; costs nothing once the route is cached."""
@@ -297,36 +289,18 @@ class Account:
             subject.startswith(_RAFT_SUBJECTS) and not self.is_system
         )
 
-    def _publish_mapped(
-        self,
-        context: PublishContext,
-        origin: Outbox | None,
-        subject: bytes,
-        reply: bytes | None,
-        header_bytes: int,
-        message: bytes,
-    ) -> bool:
+    def _publish_mapped(self, context: PublishContext, origin: Outbox | None, message: Publish) -> bool:
         """One message of a subject whose mapping involves chance."""
         assert self.mappings is not None
-        target = self.mappings.route(subject, self.draw)
-        route = self._route_mapped(subject, target, context)
-        return self.send_along(route, origin, subject, reply, header_bytes, message)
+        target = self.mappings.route(message[0], self.draw)
+        return self.send_along(self._route_mapped(message[0], target, context), origin, message)
 
-    def _publish_response(
-        self,
-        target: bytes,
-        origin: Outbox | None,
-        subject: bytes,
-        reply: bytes | None,
-        header_bytes: int,
-        message: bytes,
-    ) -> bool:
+    def _publish_response(self, target: bytes, origin: Outbox | None, message: Publish) -> bool:
         """One message to a subject that is allowed only as the answer to a request."""
         publisher: Publisher | None = None if origin is None else origin.owner  # type: ignore[assignment]
         if publisher is None or not publisher.may_respond(target):
-            return _refuse(origin, target, reply, header_bytes, message)
-        route = self._open_route(subject, target)
-        return self.send_along(route, origin, subject, reply, header_bytes, message)
+            return _refuse(origin, message)
+        return self.send_along(self._open_route(message[0], target), origin, message)
 
 
 def _delivery_rights(subscription: Subscription) -> Permissions | None:
@@ -358,24 +332,15 @@ def unanswered(origin: Outbox | None, subject: bytes, reply: bytes | None) -> No
         origin.owner.no_responders(subject, reply)
 
 
-def _nobody(
-    target: bytes,
-    origin: Outbox | None,
-    subject: bytes,
-    reply: bytes | None,
-    header_bytes: int,
-    message: bytes,
-) -> bool:
+def _nobody(target: bytes, origin: Outbox | None, message: Publish) -> bool:
     """What the route of a mapped subject without listeners does."""
-    unanswered(origin, target, reply)
+    unanswered(origin, target, message[1])
     return False
 
 
-def _refuse(
-    origin: Outbox | None, subject: bytes, reply: bytes | None, header_bytes: int, message: bytes
-) -> bool:
+def _refuse(origin: Outbox | None, message: Publish) -> bool:
     """What the route of a forbidden subject does."""
     if origin is not None:
         publisher: Publisher = origin.owner  # type: ignore[assignment]
-        publisher.publish_denied(subject)
+        publisher.publish_denied(message[0])
     return True

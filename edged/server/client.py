@@ -439,7 +439,7 @@ class ClientConnection:
         for item in self.account.subscriptions.match(reply).plain:
             if isinstance(item, Subscription) and item.outbox is self.outbox:
                 block = headers.encode([(b"Nats-Subject", subject)], b"503")
-                self.server.fanout.encode(self.outbox, item.sid, reply, None, len(block), block)
+                self.server.fanout.encode(self.outbox, item.sid, (reply, None, len(block), block))
                 return
 
     def subscription_exhausted(self, subscription: Subscription) -> None:

@@ -32,6 +32,7 @@ from edged.server.account import Account, unanswered
 
 if TYPE_CHECKING:
     from edged.config.options import ServiceExport, StreamExport
+    from edged.core.wire import Publish
 
 REPLY_PREFIX = b"_R_."
 REQUEST_INFO = b"Nats-Request-Info"
@@ -150,41 +151,28 @@ class Exchange:
         if not bindings:
             return route
 
-        def request(
-            origin: Outbox | None, subject: bytes, reply: bytes | None, header_bytes: int, message: bytes
-        ) -> bool:
-            delivered = self.account.send_along(route, origin, subject, reply, header_bytes, message)
+        def request(origin: Outbox | None, message: Publish) -> bool:
+            delivered = self.account.send_along(route, origin, message)
             for binding in bindings:
-                delivered |= self._request(binding, origin, subject, reply, header_bytes, message)
+                delivered |= self._request(binding, origin, message)
             if not delivered:
-                unanswered(origin, subject, reply)
+                unanswered(origin, message[0], message[1])
             return delivered
 
         return Route(special=request)
 
-    def _request(
-        self,
-        binding: ServiceBinding,
-        origin: Outbox | None,
-        subject: bytes,
-        reply: bytes | None,
-        header_bytes: int,
-        message: bytes,
-    ) -> bool:
+    def _request(self, binding: ServiceBinding, origin: Outbox | None, message: Publish) -> bool:
         """Pass one request on to the exporting account."""
+        subject, reply, _, _ = message
         foreign = binding.transform.apply(subject)
         if foreign is None or self._depth >= SERVICE_IMPORT_DEPTH_MAX:
             return False
         exporter = binding.exporter
-        foreign_reply = None
-        if reply is not None:
-            foreign_reply = self._open_request(binding, reply)
-        header_bytes, message = self._with_requester(binding, origin, header_bytes, message)
+        foreign_reply = None if reply is None else self._open_request(binding, reply)
+        request = (foreign, foreign_reply, *self._with_requester(binding, origin, message))
         self._depth += 1
         try:
-            delivered = exporter.send_along(
-                exporter.internal.route(foreign), origin, foreign, foreign_reply, header_bytes, message
-            )
+            delivered = exporter.send_along(exporter.internal.route(foreign), origin, request)
         finally:
             self._depth -= 1
         if not delivered and foreign_reply is not None and exporter.exchange is not None:
@@ -209,36 +197,30 @@ class Exchange:
         return foreign_reply
 
     def _with_requester(
-        self, binding: ServiceBinding, origin: Outbox | None, header_bytes: int, message: bytes
+        self, binding: ServiceBinding, origin: Outbox | None, message: Publish
     ) -> tuple[int, bytes]:
         """The message with the requester described by us, never as the client claims it."""
-        block = headers.without(message[:header_bytes], REQUEST_INFO) if header_bytes > 0 else b""
-        payload = message[max(header_bytes, 0) :]
+        _, _, header_bytes, data = message
+        block = headers.without(data[:header_bytes], REQUEST_INFO) if header_bytes > 0 else b""
+        payload = data[max(header_bytes, 0) :]
         if origin is not None:
             is_shared = binding.share or binding.exporter.is_system
             block = headers.adding(block, REQUEST_INFO, self.describe(origin, is_shared))
         return (len(block) if block else -1), block + payload
 
-    def _answer(
-        self,
-        local: Route,
-        origin: Outbox | None,
-        subject: bytes,
-        reply: bytes | None,
-        header_bytes: int,
-        message: bytes,
-    ) -> bool:
+    def _answer(self, local: Route, origin: Outbox | None, message: Publish) -> bool:
         """Take an answer back to the account that the request came from; who listens here hears it too."""
-        delivered = self.account.send_along(local, origin, subject, reply, header_bytes, message)
+        subject, reply, header_bytes, data = message
+        delivered = self.account.send_along(local, origin, message)
         request = self.requests.get(subject)
         if request is None or request.expires_at <= trio.current_time():
             return delivered
         # A service that answers several times ends with an empty message.
-        if request.is_single or not message:
+        if request.is_single or not data:
             del self.requests[subject]
         importer = request.importer
-        route = importer.internal.route(request.reply)
-        return importer.send_along(route, origin, request.reply, reply, header_bytes, message) or delivered
+        answer = (request.reply, reply, header_bytes, data)
+        return importer.send_along(importer.internal.route(request.reply), origin, answer) or delivered
 
 
 def _no_chance(bound: int) -> int:

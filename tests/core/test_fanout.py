@@ -199,7 +199,7 @@ def test_a_special_route_decides_for_itself_message_by_message(twin: Any) -> Non
     bench.routes[b"a"] = twin.Route(special=lambda *arguments: seen.append(arguments) or True)
     bench.publish(b"PUB a 1\r\nx\r\nPUB a r 1\r\ny\r\n")
     source = bench.outboxes[0]
-    assert seen == [(source, b"a", None, -1, b"x"), (source, b"a", b"r", -1, b"y")]
+    assert seen == [(source, (b"a", None, -1, b"x")), (source, (b"a", b"r", -1, b"y"))]
 
 
 @both
