@@ -78,6 +78,7 @@ class Desk:
             request = Request(account, subject, reply, message[:split], message[split:], requester)
             waiting.append((service, request))
         self._arrival.set()
+        self._server.tasks_waiting = True
 
     async def run(self) -> None:
         """Answer requests as they come, forever."""
