@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,9 @@ from edged.core.fanout import RESERVED_REPLIES
 from edged.core.gotext import quote
 from edged.core.limits import STALL_S
 from edged.core.permissions import ALL, Permissions, ResponseTracker
-from edged.core.subjects import valid_literal, valid_subscription
+from edged.core.subjects import valid_literal
 from edged.core.twins import PUBLISHES, Outbox, Parser, Publishes, Subscription
-from edged.server import reasons
+from edged.server import interest, reasons
 from edged.server.connect import ConnectError, ConnectFields, is_json_object, parse_connect
 from edged.server.identity import AuthFailed, Identity
 from edged.server.reasons import Reason
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from edged.core.wire import Event, Publish
     from edged.server.account import Account, PublishContext
     from edged.server.server import Server
-
-# The queue group in which servers answer direct gets; a client in it would take such requests away.
-_SYSTEM_QUEUE = b"_sys_"
 
 
 class ClientConnection:
@@ -93,6 +91,8 @@ class ClientConnection:
                 await self._read()
         except ConnectionLost:
             self.close(reasons.READ_ERROR)
+        except Exception as error:  # a fault of ours ends this connection, not the daemon
+            self.failed(error)
         finally:
             self.close(reasons.SERVER_SHUTDOWN)
             peer_is_gone = self.reason in (reasons.CLIENT_CLOSED, reasons.READ_ERROR, reasons.WRITE_ERROR)
@@ -215,6 +215,13 @@ class ClientConnection:
             self._hand_back(self.transport)
         self.server.closing(self)
 
+    def failed(self, error: Exception) -> None:
+        """A fault of ours came up while this connection was served: report it, and end the connection."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{where.filename}:{where.lineno}"
+        self.server.log.error("a fault in edged ended a connection", cid=self.cid, error=repr(error), at=at)
+        self.close(reasons.INTERNAL_ERROR)
+
     def become_history(self) -> None:
         """Keep what monitoring shows of closed connections, and nothing that weighs or is secret."""
         self.fields = self.fields.without_secrets()
@@ -260,9 +267,9 @@ class ClientConnection:
         elif isinstance(event, wire.Pong):
             self.timers.pong()
         elif isinstance(event, wire.Subscribe):
-            self._subscribe(event)
+            interest.subscribe(self, event)
         elif isinstance(event, wire.Unsubscribe):
-            self._unsubscribe(event)
+            interest.unsubscribe(self, event)
         elif isinstance(event, wire.Info):
             if not is_json_object(event.body):
                 self.close(reasons.PROTOCOL_VIOLATION)
@@ -385,39 +392,6 @@ class ClientConnection:
 
     # --- subscriptions ---
 
-    def _subscribe(self, event: wire.Subscribe) -> None:
-        if event.queue == _SYSTEM_QUEUE or not self.permissions.may_subscribe(event.subject, event.queue):
-            self.send_error(f"Permissions Violation for Subscription to {_about(event)}")
-            self.server.log.warn("subscription refused", cid=self.cid, subject=_text(event.subject))
-            return
-        tokens_max = self.server.options.max_subscription_tokens
-        if tokens_max and event.subject.count(b".") >= tokens_max:
-            about = quote(event.subject)
-            self.send_error(f"Permissions Violation for Subscription to {about}, too many tokens")
-            return
-        if self.subscriptions_max > 0 and len(self.subscriptions) >= self.subscriptions_max:
-            self.send_error("maximum subscriptions exceeded")
-            return
-        if event.sid not in self.subscriptions:
-            if not valid_subscription(event.subject):
-                self.send_error("Invalid Subject")
-                return
-            subscription = Subscription(event.subject, event.queue, event.sid, self.outbox)
-            self.subscriptions[event.sid] = subscription
-            self.account.subscribe(subscription)
-        if self.fields.verbose:
-            self.send(b"+OK\r\n")
-
-    def _unsubscribe(self, event: wire.Unsubscribe) -> None:
-        subscription = self.subscriptions.get(event.sid)
-        if subscription is not None:
-            if event.deliveries_max > subscription.delivered:
-                subscription.deliveries_max = event.deliveries_max
-            else:
-                self.subscription_exhausted(subscription)
-        if self.fields.verbose:
-            self.send(b"+OK\r\n")
-
     def _drop_subscriptions(self) -> None:
         for subscription in self.subscriptions.values():
             self.account.unsubscribe(subscription)
@@ -492,9 +466,3 @@ def is_reserved(reply: bytes | None) -> bool:
 
 def _text(subject: bytes) -> str:
     return subject.decode("utf-8", "surrogateescape")
-
-
-def _about(event: wire.Subscribe) -> str:
-    """How a subscription is named in an error."""
-    named = quote(event.subject)
-    return named if event.queue is None else f"{named} using queue {quote(event.queue)}"

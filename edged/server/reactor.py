@@ -41,6 +41,9 @@ class Attended(Protocol):
     def readable(self) -> None:
         """The socket has bytes, or its end. Must not await."""
 
+    def failed(self, error: Exception) -> None:
+        """readable() raised: a fault of ours, which must not take the other connections along."""
+
 
 class Reactor:
     """One per server. `run()` is its task."""
@@ -97,7 +100,10 @@ class Reactor:
             for descriptor, _ in ready:
                 who = attended.get(descriptor)
                 if who is not None:
-                    who.readable()
+                    try:
+                        who.readable()
+                    except Exception as error:  # reported by the connection, which it ends
+                        who.failed(error)
                 else:
                     is_elsewhere = True
             server.flush()

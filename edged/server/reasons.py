@@ -27,6 +27,7 @@ CONTROL_LINE_EXCEEDED: Final = Reason("Maximum Control Line Exceeded")
 NO_RESPONDERS_NEEDS_HEADERS: Final = Reason("No Responders Requires Headers")
 MISSING_ACCOUNT: Final = Reason("Missing Account")
 SERVER_SHUTDOWN: Final = Reason("Server Shutdown")
+INTERNAL_ERROR: Final = Reason("Internal Error")
 KICKED: Final = Reason("Kicked")
 
 OF_BROKEN_INPUT: Final = {

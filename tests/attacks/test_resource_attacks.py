@@ -314,6 +314,7 @@ def test_no_descriptor_left_makes_new_clients_wait_and_hurts_nobody_else(tmp_pat
         resource.prlimit(running.server.pid, resource.RLIMIT_NOFILE, (soft, limits[1]))
         address = (running.server.host, running.server.port)
         crowd = [socket.create_connection(address, timeout=20) for _ in range(40)]
+        running.sockets.extend(crowd)
         running.wait_until(lambda: "cannot accept" in running.server.log_path.read_text(), "the shortage")
         old.sendall(b"PING\r\n")
         assert read_line(old).startswith((b"PONG", b"INFO", b"PING"))

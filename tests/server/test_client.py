@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
@@ -199,3 +200,22 @@ async def test_reply_subjects_reach_their_client_whatever_else_comes_and_goes() 
         await asker.send(b"UNSUB 1\r\nUNSUB 3\r\n")
         await asker.barrier()
         assert await answered(b"_INBOX.me.4") == []
+
+
+async def test_a_fault_of_ours_ends_the_connection_it_came_up_in_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with live_server() as live:
+        unlucky, other = await live.client(), await live.client()
+        victim = next(iter(live.server.connections.values()))
+
+        def faulty(event: object) -> None:
+            raise RuntimeError("planted")
+
+        monkeypatch.setattr(victim, "_operate", faulty)
+        await unlucky.send(b"SUB a 1\r\n")
+        assert await unlucky.closed() == []
+        assert victim.reason == reasons.INTERNAL_ERROR
+        assert "planted" in live.lines.text
+        await other.send(b"SUB a 1\r\nPUB a 2\r\nhi\r\n")
+        assert await other.barrier() == [b"MSG a 1 2", b"hi"]
