@@ -26,7 +26,7 @@ export PIP_NO_INPUT := 1
 # Of `make run`.
 PORT ?= 4222
 HTTP_PORT ?= 8222
-# Of `make fuzz`: how many inputs each target gets.
+# Of `make fuzz`: how many inputs, over all targets together.
 INPUTS ?= 1000000
 # Of `make test`, `make check` and `make bench`: passed on to pytest or to the benchmarks.
 ARGS ?=
@@ -91,7 +91,7 @@ bench: venv ## Compare with nats-server on this machine. ARGS=--quick for a firs
 	$(VENV_PYTHON) -m benchmarks $(ARGS)
 
 .PHONY: fuzz
-fuzz: venv ## Feed random input to everything that reads foreign bytes. INPUTS=1000000 for each target.
+fuzz: venv ## Feed random input to everything that reads foreign bytes. INPUTS=1000000 in all.
 	$(VENV_PYTHON) -m tests.fuzz --inputs $(INPUTS) $(ARGS)
 
 .PHONY: venv

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-REQUEST_BYTES_MAX: Final = 64 * 1024
+REQUEST_BYTES_MAX: Final = 32 * 1024
 """The longest request head. Room for cookies that carry JWTs; beyond it the answer is 431."""
 
 NO_MASKING_HEADER: Final = "Nats-No-Masking"

@@ -8,6 +8,7 @@ never passed in. Debug and trace cost one comparison when they are off.
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 import time
@@ -17,6 +18,9 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from edged.config.options import LoggingOptions
+
+# Loaded now, because the codec's file could not be opened when the log must say that no descriptor is left.
+codecs.lookup("unicode_escape")
 
 _PRIORITIES = {"FTL": 2, "ERR": 3, "WRN": 4, "INF": 6, "DBG": 7, "TRC": 7}
 

@@ -112,7 +112,7 @@ class WebSocketTransport(LayeredTransport):
         "cookie_password",
         "cookie_token",
         "cookie_user",
-        "request",
+        "forwarded_for",
     )
 
     def __init__(
@@ -125,7 +125,8 @@ class WebSocketTransport(LayeredTransport):
     ) -> None:
         super().__init__(wire)
         self.kind = "LEAFNODE_WS" if accepted.is_leafnode else "WEBSOCKET"
-        self.request = request
+        # The client's address as reported by a proxy in front; for showing, not for trusting.
+        self.forwarded_for = request.forwarded_for
         cookies = request.cookies()
         self.cookie_jwt = _cookie(cookies, options.jwt_cookie)
         self.cookie_user = _cookie(cookies, options.user_cookie)
@@ -142,11 +143,6 @@ class WebSocketTransport(LayeredTransport):
         self._work_left = False
         self._ended = False
         self._violation: str | None = None
-
-    @property
-    def forwarded_for(self) -> str | None:
-        """The client's address as reported by a proxy in front; for showing, not for trusting."""
-        return self.request.forwarded_for
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
         if self._ended:

@@ -59,6 +59,7 @@ class LiveClient:
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
         self.info = b""
+        self.has_ended = False
         self._buffer = bytearray()
 
     async def send(self, data: bytes) -> None:
@@ -69,6 +70,7 @@ class LiveClient:
         """The next line without its end; b"" when the server has closed the connection."""
         while b"\r\n" not in self._buffer:
             if not await self._more():
+                self.has_ended = True
                 rest = bytes(self._buffer)
                 self._buffer.clear()
                 return rest
@@ -88,7 +90,7 @@ class LiveClient:
         await self.send(b"PING\r\n")
         lines = []
         while (line := await self.line()) != b"PONG":
-            assert line or lines, "closed instead of PONG"
+            assert not self.has_ended, f"closed instead of PONG, after {lines}"
             lines.append(line)
         return lines
 
