@@ -237,7 +237,9 @@ cdef class Parser:
             if self.broken or after == position:
                 return position
             position = after
-            batch = None
+            # +OK is no event: the batch before it goes on behind it, as in the reference.
+            if not events or events[len(events) - 1] is not batch:
+                batch = None
             if events and type(events[len(events) - 1]) is _Connect:
                 return position
         return position

@@ -167,6 +167,13 @@ def test_a_batch_of_publishes_is_one_event(twin: Any) -> None:
     assert list(batch)[999] == (b"a", None, -1, b"x")
 
 
+@both
+def test_what_is_no_event_does_not_end_a_batch(twin: Any) -> None:
+    parser = twin.Parser(CONTROL_LINE_MAX, PAYLOAD_MAX)
+    (batch,) = parser.feed(b"PUB a 1\r\nx\r\n+OK\r\nPUB a 1\r\ny\r\n")
+    assert [message[3] for message in batch] == [b"x", b"y"]
+
+
 def test_a_native_batch_may_not_be_read_after_the_next_feed() -> None:
     parser = native().Parser(CONTROL_LINE_MAX, PAYLOAD_MAX)
     (batch,) = parser.feed(b"PUB a 1\r\nx\r\n")

@@ -69,6 +69,8 @@ def run_mutation(name: str, inputs: int, seed: int, failures: Path) -> bool:
     def progress(count: int) -> None:
         per_s = count / max(0.001, time.monotonic() - started)
         memory = memory_bytes() // 2**20
+        if count < inputs and not sys.stderr.isatty():
+            return  # A log wants the outcome, not the way there.
         end = "\n" if count == inputs else "\r"
         sys.stderr.write(f"{name:12} {count:9,} of {inputs:,}  {per_s:8,.0f}/s  {memory:4} MiB{end}")
         sys.stderr.flush()
