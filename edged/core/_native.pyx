@@ -418,14 +418,15 @@ cdef class Outbox:
         assert 0 <= count <= self.stop - self.start, count
         self.start += count
         if self.start == self.stop:
-            self.discard()
+            self.start = self.stop = 0
+            # A little is kept for the next message; much is given back.
+            if self.capacity > KEPT_BYTES_MAX:
+                self.discard()
 
     cpdef discard(self):
-        self.start = self.stop = 0
-        if self.capacity > KEPT_BYTES_MAX:
-            free(self.data)
-            self.data = NULL
-            self.capacity = 0
+        free(self.data)
+        self.data = NULL
+        self.start = self.stop = self.capacity = 0
 
 
 cdef class Subscription:

@@ -40,6 +40,17 @@ if TYPE_CHECKING:
 class ClientConnection:
     """One client, from accept to close. Monitoring reads its fields."""
 
+    # Slots, because thousands of these are alive or remembered as closed.
+    # fmt: off
+    __slots__ = (
+        "_congested", "_connect_due", "_connect_seen", "_first_pong_sent", "_handed_back",
+        "_is_admitted", "_scope", "account", "active_at_ns", "cid", "connection_type", "context",
+        "delivery_rights", "fields", "identity", "kind", "nonce", "outbox", "parser", "permissions",
+        "reason", "responses", "rtt_ns", "server", "stalls", "started_at_ns", "stopped_at_ns",
+        "subscriptions", "subscriptions_left", "subscriptions_max", "timers", "transport", "writer",
+    )
+    # fmt: on
+
     def __init__(self, server: Server, transport: Transport, cid: int) -> None:
         options = server.options
         self.server = server

@@ -35,6 +35,8 @@ _STATUS_OF: Final = {
 class WebSocketClient(ClientConnection):
     """A client connection over a WebSocket transport."""
 
+    __slots__ = ("_websocket",)
+
     def __init__(self, server: Server, transport: WebSocketTransport, cid: int) -> None:
         super().__init__(server, transport, cid)
         self._websocket = transport

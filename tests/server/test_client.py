@@ -7,7 +7,9 @@ import trio
 import trio.testing
 
 from edged.config.options import Authorization, PermissionsOptions, ResponseRule, SubjectRules, UserOptions
+from edged.core.wire import Event
 from edged.server import reasons
+from edged.server.client import ClientConnection
 from tests.server.live import live_server
 
 ALICE = Authorization(users=(UserOptions(user="alice", password="secret-of-alice"),))
@@ -209,10 +211,14 @@ async def test_a_fault_of_ours_ends_the_connection_it_came_up_in_and_no_other(
         unlucky, other = await live.client(), await live.client()
         victim = next(iter(live.server.connections.values()))
 
-        def faulty(event: object) -> None:
-            raise RuntimeError("planted")
+        operate = ClientConnection._operate
 
-        monkeypatch.setattr(victim, "_operate", faulty)
+        def faulty(connection: ClientConnection, event: Event) -> None:
+            if connection is victim:
+                raise RuntimeError("planted")
+            operate(connection, event)
+
+        monkeypatch.setattr(ClientConnection, "_operate", faulty)
         await unlucky.send(b"SUB a 1\r\n")
         assert await unlucky.closed() == []
         assert victim.reason == reasons.INTERNAL_ERROR
