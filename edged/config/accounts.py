@@ -159,6 +159,7 @@ LATENCY = Table("latency", (key("subject", required_text), key("sampling", _samp
 
 
 def _latency(context: Context, value: Value, name: str) -> ServiceLatency:
+    context.warn("latency is checked, but no samples are sent yet", value.position)
     if isinstance(value.data, str):
         return ServiceLatency(required_text(context, value, name))
     fields = read_block(context, value, LATENCY, name)
@@ -257,6 +258,7 @@ TRACE = Table(
 
 
 def _trace(context: Context, value: Value, name: str) -> dict[str, object]:
+    context.warn("trace_dest is checked, but messages are not traced yet", value.position)
     if isinstance(value.data, str):
         fields: dict[str, object] = {"trace_dest": value.data}
     else:

@@ -86,9 +86,16 @@ def leaves(group: str) -> list[Line]:
     return [line for line in LINES if line.group == group and not line.opens and not line.closes]
 
 
+NOT_YET = (
+    "latency is checked, but no samples are sent yet",
+    "trace_dest is checked, but messages are not traced yet",
+)
+
+
 def load(text: str, directory: Path) -> Options:
     loaded = load_text(text.replace("/etc/edged/operator.jwt", str(directory / "operator.jwt")), ENVIRONMENT)
-    assert loaded.warnings == ()
+    # Of what the example shows, only what edged does not act on yet may be warned about.
+    assert all(warning.partition(": ")[2] in NOT_YET for warning in loaded.warnings), loaded.warnings
     return loaded.options
 
 
