@@ -32,6 +32,8 @@ from edged.version import EDGED_VERSION, NATS_VERSION
 
 LoadOptions = Callable[[], Options]
 
+# What clients sent just before the daemon is told to stop lies in the kernel: time to read and route it.
+SETTLE_S = 0.02
 # How long connected clients may take to read what was already sent to them when the daemon is told to stop.
 DRAIN_S = 1.0
 
@@ -139,9 +141,10 @@ async def _reload(server: Server, reloader: Reloader) -> str | None:
 
 
 async def _stop(server: Server, listeners: list[Listener], system: SystemServices) -> None:
-    """Close what is open; what was sent to clients may still be read by them."""
+    """Close what is open; what clients sent before is routed, and they may read what was sent to them."""
     for listener in listeners:
         listener.close()
+    await trio.sleep(SETTLE_S)
     system.announce_shutdown()
     with trio.move_on_after(DRAIN_S):
         for connection in list(server.connections.values()):
