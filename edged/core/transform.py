@@ -102,7 +102,7 @@ class SubjectTransform:
     def apply(self, subject: bytes) -> bytes | None:
         """The transformed subject; None when the source does not match or the subject is no valid literal."""
         assert not self.needs_chance, self.destination
-        return self.apply_with_chance(subject, _no_chance)
+        return self.apply_with_chance(subject, no_chance)
 
     def apply_with_chance(self, subject: bytes, draw: Draw) -> bytes | None:
         if self._is_identity and self.source == b">":
@@ -174,7 +174,7 @@ def _shown(text: bytes) -> str:
     return '"' + text[:80].decode("utf-8", "backslashreplace") + ('..."' if len(text) > 80 else '"')
 
 
-def _no_chance(bound: int) -> int:
+def no_chance(bound: int) -> int:
     raise AssertionError(bound)
 
 

@@ -456,13 +456,6 @@ class ClientConnection:
         line = text.replace("\r", "").replace("\n", "").encode("utf-8", "surrogateescape")
         self.writer.send(b"-ERR '%s'\r\n" % line)
 
-    def flush(self) -> bool:
-        """Write what waits. True when so much is left that publishers should slow down."""
-        if self.reason is not None:
-            self.outbox.discard()
-            return False
-        return self.writer.flush()
-
     def _give_up(self, reason: Reason) -> None:
         """Writing has failed."""
         if reason is not reasons.WRITE_ERROR and self.reason is None:

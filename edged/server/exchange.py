@@ -26,7 +26,7 @@ from edged.core import headers
 from edged.core.limits import SERVICE_IMPORT_DEPTH_MAX, SERVICE_REQUESTS_MAX
 from edged.core.subjects import is_subset, matches, overlaps
 from edged.core.sublist import SubscriptionList
-from edged.core.transform import SubjectTransform, with_placeholders
+from edged.core.transform import SubjectTransform, no_chance, with_placeholders
 from edged.core.twins import Outbox, Route, Subscription
 from edged.server.account import Account, unanswered
 
@@ -117,7 +117,7 @@ class Exchange:
                 continue
             pattern = binding.foreign
             if is_subset(subscription.subject, local):
-                pattern = binding.reverse.build(subscription.subject.split(b"."), _no_chance)
+                pattern = binding.reverse.build(subscription.subject.split(b"."), no_chance)
             shadow = Shadow(subscription, pattern, binding.transform)
             binding.exporter.subscriptions.insert(pattern, subscription.queue, shadow)
             binding.exporter.interest_changed(pattern)
@@ -221,11 +221,6 @@ class Exchange:
         importer = request.importer
         answer = (request.reply, reply, header_bytes, data)
         return importer.send_along(importer.internal.route(request.reply), origin, answer) or delivered
-
-
-def _no_chance(bound: int) -> int:
-    """Imports are strict transforms, which leave nothing to chance."""
-    raise AssertionError(bound)
 
 
 def find_export(

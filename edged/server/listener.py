@@ -22,7 +22,7 @@ from edged.server.first_bytes import looks_like_tls, read_proxy_header
 from edged.server.server import Server
 from edged.server.tls import AfterInfo, TlsHandshakeFailed, accept_tls, greeting
 from edged.server.tls_context import server_context
-from edged.server.transport import ConnectionLost, PlainTransport, Transport
+from edged.server.transport import ConnectionLost, PlainTransport, Transport, send_all
 
 _BACKLOG = 1024
 # Room for the protocol around the largest payload in one compressed WebSocket message.
@@ -156,9 +156,9 @@ class Listener:
                 handshake = await looks_like_tls(wire, plan.hello_delay_s)
             if handshake:
                 connection.take_transport(await self._handshake(wire))
-                await _send(connection.transport, self.server.info_line(connection))
+                await send_all(connection.transport, self.server.info_line(connection))
             else:
-                await _send(wire, self.server.info_line(connection))
+                await send_all(wire, self.server.info_line(connection))
                 follows = plan.after_info
                 if follows is AfterInfo.HANDSHAKE or (
                     follows is AfterInfo.EITHER and await looks_like_tls(wire, options.auth_timeout_s)
@@ -193,7 +193,7 @@ class Listener:
             raise ConnectionLost("leaf links are not accepted here")
         connection = WebSocketClient(self.server, upgraded, self.server.next_cid())
         self._register(connection)
-        await _send(upgraded, self.server.info_line(connection))
+        await send_all(upgraded, self.server.info_line(connection))
         return connection
 
     async def _handshake(self, wire: PlainTransport) -> Transport:
@@ -207,11 +207,3 @@ class Listener:
         if self.server.authenticator.nonce_required:
             connection.nonce = nkeys.nonce_from(secrets.token_bytes(11))
         self.server.remember(connection)
-
-
-async def _send(transport: Transport, data: bytes) -> None:
-    """Send the greeting whole; a new connection has nothing else in its way."""
-    sent = transport.send_nowait(data)
-    while sent < len(data):
-        await transport.wait_sendable()
-        sent += transport.send_nowait(data[sent:])

@@ -279,7 +279,9 @@ class Server:
             outbox.listed = False
             owner: Any = outbox.owner
             owner.active_at_ns = now_ns
-            if owner.reason is None and owner.writer.flush():
+            if owner.reason is not None:
+                outbox.discard()
+            elif owner.writer.flush():
                 congested = owner
         return congested
 

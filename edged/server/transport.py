@@ -189,6 +189,14 @@ class PlainTransport:
             self.close()
 
 
+async def send_all(transport: Transport, data: bytes) -> None:
+    """Send bytes whole, where nothing else is in their way: greetings and answers to an upgrade."""
+    sent = transport.send_nowait(data)
+    while sent < len(data):
+        await transport.wait_sendable()
+        sent += transport.send_nowait(data[sent:])
+
+
 def _remote_address(connected: socket.socket) -> tuple[str, int]:
     """Where the peer is, as nats-server prints it: IPv4 through an IPv6 socket is shown as IPv4."""
     try:

@@ -29,7 +29,13 @@ from edged.core.http_upgrade import (
 )
 from edged.core.websocket_frames import BoundedInflate, FrameKind, encode_close, encode_data, encode_frame
 from edged.server.layered import LayeredTransport
-from edged.server.transport import RECEIVE_BUFFER_BYTES, SHUTDOWN_TIMEOUT_S, ConnectionLost, Transport
+from edged.server.transport import (
+    RECEIVE_BUFFER_BYTES,
+    SHUTDOWN_TIMEOUT_S,
+    ConnectionLost,
+    Transport,
+    send_all,
+)
 
 INFLATED_BYTES_MAX: Final = 1024 * 1024 + 64 * 1024
 """What one compressed message may inflate to when the caller does not say: max_payload and some slack."""
@@ -64,7 +70,7 @@ async def accept_websocket(
         except UpgradeRefused as error:
             refused = error
     with trio.move_on_after(timeout_s):
-        await _send_all(wire, refused.response() if accepted is None else accepted.answer)
+        await send_all(wire, refused.response() if accepted is None else accepted.answer)
         if accepted is None:
             raise WebSocketRefused(str(refused)) from refused
         return WebSocketTransport(wire, options, request, accepted, inflated_bytes_max)
@@ -88,13 +94,6 @@ async def _read_request(wire: Transport) -> UpgradeRequest:
         request = reader.receive(bytes(await wire.receive()))
         if request is not None:
             return request
-
-
-async def _send_all(wire: Transport, data: bytes) -> None:
-    position = wire.send_nowait(data)
-    while position < len(data):
-        await wire.wait_sendable()
-        position += wire.send_nowait(data[position:])
 
 
 class WebSocketTransport(LayeredTransport):
