@@ -15,6 +15,7 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove
 
+from edged.core import limits as _limits
 from edged.core import wire as _wire
 
 cdef extern from "Python.h":
@@ -24,6 +25,8 @@ cdef object _Connect = _wire.Connect
 cdef object _WireParser = _wire.Parser
 cdef object _PING = _wire.PING
 cdef object _PONG = _wire.PONG
+
+cdef Py_ssize_t _STALL_BYTES = _limits.STALL_BYTES
 
 DEF KEPT_BYTES_MAX = 4096
 
@@ -539,11 +542,13 @@ cdef class Fanout:
     cdef uint64_t seed
     cdef list touched
     cdef public list dirty
+    cdef public bint crowded
 
     def __init__(self, seed):
         self.seed = (seed & 0xFFFFFFFFFFFFFFFF) or 1
         self.touched = []
         self.dirty = []
+        self.crowded = False
 
     def publish(self, batch, dict routes, resolve, origin):
         cdef Publishes run
@@ -740,6 +745,8 @@ cdef class Fanout:
             outbox.stop += at - begin
             outbox.out_messages += 1
             outbox.out_bytes += data_size
+            if outbox.stop - outbox.start > _STALL_BYTES:
+                self.crowded = True
         if not outbox.listed:
             outbox.listed = True
             self.dirty.append(outbox)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from edged.core.limits import STALL_BYTES
 from edged.core.wire import Publish, Publishes
 
 # The most that a message adds around subject, sid, reply and payload: a verb, blanks, numbers, line ends.
@@ -166,13 +167,15 @@ class Route:
 class Fanout:
     """Walks publishes along their routes. One per server; `seed` decides which queue member comes first."""
 
-    __slots__ = ("_seed", "_touched", "dirty")
+    __slots__ = ("_seed", "_touched", "crowded", "dirty")
 
     def __init__(self, seed: int) -> None:
         self._seed = (seed & _MASK) or 1
         self._touched: list[tuple[Subscription, Outbox | None]] = []
         # Outboxes that gained bytes since the list was last emptied by whoever flushes.
         self.dirty: list[Outbox] = []
+        # Whether an outbox grew past STALL_BYTES since somebody set this to False.
+        self.crowded = False
 
     def publish(
         self,
@@ -266,6 +269,8 @@ class Fanout:
             waiting += b"\r\n"
             outbox.out_messages += 1
             outbox.out_bytes += len(data)
+            if len(waiting) > STALL_BYTES:
+                self.crowded = True
         if not outbox.listed:
             outbox.listed = True
             self.dirty.append(outbox)

@@ -1,8 +1,8 @@
 """A client connection: greets, authenticates, reads batches, answers, and is closed for a reason.
 
 Rules:
-* A task per connection does whatever may wait. While nothing has to, the reactor reads plain connections on
-  its behalf. Either way a whole buffer is parsed and handed on in batches, without awaiting in between.
+* A task per connection does whatever may wait. While nothing has to, the reactor reads on its behalf.
+  Either way a whole buffer is parsed and handed on in batches, without awaiting in between.
 * Output goes to the outbox and from there straight to the socket; only when the socket is full does a second
   task exist, which writes the rest.
 * Whoever finds a reason to end the connection calls close() with it; the reading task ends and cleans up.
@@ -28,7 +28,7 @@ from edged.server.connect import ConnectError, ConnectFields, is_json_object, pa
 from edged.server.identity import AuthFailed, Identity
 from edged.server.reasons import Reason
 from edged.server.timers import Timers
-from edged.server.transport import RECEIVE_BUFFER_BYTES, ConnectionLost, PlainTransport, Transport
+from edged.server.transport import ConnectionLost, PlainTransport, Transport
 from edged.server.writer import Writer
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ class ClientConnection:
 
     async def _read(self) -> None:
         while self.reason is None:
-            if self._is_admitted and isinstance(self.transport, PlainTransport):
-                await self._be_attended(self.transport)
+            if self._is_admitted and not self.transport.has_work:
+                await self._be_attended()
             else:
                 await self._read_once()
 
@@ -138,10 +138,10 @@ class ClientConnection:
         if congested is not None and self.reason is None:
             await self._stall(congested)
 
-    async def _be_attended(self, transport: PlainTransport) -> None:
+    async def _be_attended(self) -> None:
         """Let the reactor read, until something comes up that this task must wait for."""
         self._handed_back = trio.Event()
-        await self.server.reactor.attend(self, transport.socket, self._handed_back)
+        await self.server.reactor.attend(self, self.transport.socket, self._handed_back)
         connect, self._connect_due = self._connect_due, None
         congested, self._congested = self._congested, None
         if connect is not None and self.reason is None:
@@ -153,12 +153,13 @@ class ClientConnection:
     def readable(self) -> None:
         """What the reactor calls: receive, parse and route, without waiting for anything."""
         transport = self.transport
-        assert isinstance(transport, PlainTransport)
         try:
             chunk = transport.receive_nowait()
         except ConnectionLost:
             self.close(reasons.READ_ERROR)
             return
+        if transport.has_work:
+            self._hand_back()
         if chunk is None or self.reason is not None:
             return
         if not chunk:
@@ -175,19 +176,20 @@ class ClientConnection:
                 self._publish(event)
             elif isinstance(event, wire.Connect):
                 self._connect_due = event
-                self._hand_back(transport)
+                self._hand_back()
             else:
                 self._operate(event)
             if self.reason is not None:
                 return
-        if len(chunk) == RECEIVE_BUFFER_BYTES:
-            # Much is coming: let its readers have it before more is read.
+        if server.fanout.crowded:
+            # What this one published is too much for a subscriber, who gets it before more is read.
+            server.fanout.crowded = False
             self._congested = server.flush()
             if self._congested is not None:
-                self._hand_back(transport)
+                self._hand_back()
 
-    def _hand_back(self, transport: PlainTransport) -> None:
-        self.server.reactor.release(transport.socket)
+    def _hand_back(self) -> None:
+        self.server.reactor.release(self.transport.socket)
         self.server.tasks_waiting = True
         self._handed_back.set()
 
@@ -222,8 +224,7 @@ class ClientConnection:
         self.timers.stop()
         self.writer.stop()
         self._scope.cancel()
-        if isinstance(self.transport, PlainTransport):
-            self._hand_back(self.transport)
+        self._hand_back()
         self.server.closing(self)
 
     def failed(self, error: Exception) -> None:

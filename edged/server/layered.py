@@ -12,10 +12,13 @@ that the caller offers it again first; it is then skipped.
 Invariant: tail bytes made from application data imply that the last send_nowait accepted less than offered.
 """
 
+import socket
 from abc import ABC, abstractmethod
 from typing import Final
 
-from edged.server.transport import SHUTDOWN_TIMEOUT_S, ConnectionLost, Transport
+import trio
+
+from edged.server.transport import READS_PER_TURN, SHUTDOWN_TIMEOUT_S, ConnectionLost, Transport
 
 CHUNK_BYTES: Final = 64 * 1024
 """The most application bytes encoded at once: bounds what one slow peer makes us keep."""
@@ -27,13 +30,14 @@ CONTROL_BYTES_MAX: Final = 64 * 1024
 class LayeredTransport(ABC):
     """Encodes for, and decodes from, another transport (the wire)."""
 
-    __slots__ = ("_held_back", "_tail", "kind", "wire")
+    __slots__ = ("_held_back", "_reads", "_tail", "kind", "wire")
 
     def __init__(self, wire: Transport) -> None:
         self.wire = wire
         self.kind = wire.kind
         self._tail = b""
         self._held_back = False
+        self._reads = 0
 
     @property
     def remote_ip(self) -> str:
@@ -102,9 +106,34 @@ class LayeredTransport(ABC):
     def close(self) -> None:
         self.wire.close()
 
+    @property
+    def socket(self) -> socket.socket:
+        return self.wire.socket
+
+    @property
     @abstractmethod
-    async def receive(self) -> memoryview | bytes:
+    def has_work(self) -> bool:
         """As in Transport."""
+
+    @abstractmethod
+    def receive_nowait(self) -> memoryview | bytes | None:
+        """As in Transport."""
+
+    async def receive(self) -> memoryview | bytes:
+        self._reads += 1
+        if self._reads % READS_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
+        while True:
+            chunk = self.receive_nowait()
+            if chunk is not None:
+                return chunk
+            if self.has_work:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self.wire.wait_receivable()
+
+    async def wait_receivable(self) -> None:
+        await self.wire.wait_receivable()
 
     @abstractmethod
     async def shutdown(self, timeout_s: float = SHUTDOWN_TIMEOUT_S) -> None:

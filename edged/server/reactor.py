@@ -1,4 +1,4 @@
-"""Reads all plain connections from one task, so that a message does not cost a task switch.
+"""Reads all connections from one task, so that a message does not cost a task switch.
 
 A connection has a task of its own for whatever may wait: handshakes, logins, a full subscriber. Between such
 moments the task is parked in `attend()`, and this reactor reads the socket, parses and routes, for every
@@ -6,8 +6,8 @@ connection that has something, in rounds; what a round produced is written once 
 
 Rules:
 * A turn lingers: while traffic keeps coming it polls for more, up to LINGER_S at a time and TURN_S in all,
-  before it gives the loop back. Anything that happens elsewhere in the loop (TLS connections, timers that
-  need a socket, threads that report) wakes it at once, because the loop's own epoll is polled along.
+  before it gives the loop back. Anything that happens elsewhere in the loop (new connections, sockets that
+  take bytes again, threads that report) wakes it at once, because the loop's own epoll is polled along.
 * Whoever makes a task runnable from inside a turn sets `server.tasks_waiting`, and the turn ends.
 * Nothing in a turn awaits. A connection that must is handed back to its task.
 

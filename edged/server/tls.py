@@ -100,7 +100,7 @@ async def connect_tls(
 class TlsTransport(LayeredTransport):
     """Application bytes in TLS records. Made by accept_tls and connect_tls."""
 
-    __slots__ = ("_ended", "_incoming", "_outgoing", "_session")
+    __slots__ = ("_ended", "_incoming", "_is_buffer_full", "_outgoing", "_session")
 
     def __init__(
         self, wire: Transport, session: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
@@ -110,6 +110,8 @@ class TlsTransport(LayeredTransport):
         self._incoming = incoming
         self._outgoing = outgoing
         self._ended = False
+        # Whether decrypting stopped because the buffer was full, so there may be more.
+        self._is_buffer_full = False
 
     @property
     def tls_version(self) -> str | None:
@@ -172,7 +174,11 @@ class TlsTransport(LayeredTransport):
             raise ConnectionLost(f"TLS failed: {_reason(error)}") from error
         return self._outgoing.read()
 
-    async def receive(self) -> memoryview | bytes:
+    @property
+    def has_work(self) -> bool:
+        return self._is_buffer_full
+
+    def receive_nowait(self) -> memoryview | bytes | None:
         while True:
             if self._ended:
                 return b""
@@ -181,7 +187,9 @@ class TlsTransport(LayeredTransport):
                 return _plain_view[:count]
             if self._ended:
                 return b""
-            data = await self.wire.receive()
+            data = self.wire.receive_nowait()
+            if data is None:
+                return None
             if not data:
                 # An end without close_notify is an end all the same: NATS operations carry their lengths.
                 self._ended = True
@@ -207,6 +215,7 @@ class TlsTransport(LayeredTransport):
         except ssl.SSLError as error:
             self._send_alert()
             raise ConnectionLost(f"TLS failed: {_reason(error)}") from error
+        self._is_buffer_full = count == RECEIVE_BUFFER_BYTES
         if self._outgoing.pending:
             # Answers of the protocol itself, such as to a key update.
             self._send_control(self._outgoing.read())

@@ -63,6 +63,20 @@ class Transport(Protocol):
         A memoryview may point into a buffer shared by all connections: valid until the caller's next await.
         """
 
+    def receive_nowait(self) -> memoryview | bytes | None:
+        """What is there now, as receive() gives it; None when the socket must be waited for. See has_work."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether receive_nowait() may give more although the socket has nothing."""
+
+    @property
+    def socket(self) -> socket.socket:
+        """What to wait on for more, when has_work is False."""
+
+    async def wait_receivable(self) -> None:
+        """Wait until the socket has bytes or its end. Raises ConnectionLost."""
+
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
         """Give the socket what it takes now; return how many of the bytes were accepted, possibly 0.
 
@@ -97,6 +111,7 @@ class PlainTransport:
     tls_version: str | None = None
     tls_cipher: str | None = None
     peer_certificate_der: bytes | None = None
+    has_work = False
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -127,7 +142,6 @@ class PlainTransport:
             await self.wait_receivable()
 
     def receive_nowait(self) -> memoryview | bytes | None:
-        """What is there now; b"" at the end of the stream, None when nothing is. Raises ConnectionLost."""
         try:
             count = self._recv_into(_receive_buffer)
         except BlockingIOError:
@@ -145,7 +159,6 @@ class PlainTransport:
             raise ConnectionLost(f"send failed: {error}") from error
 
     async def wait_receivable(self) -> None:
-        """Wait until the socket has bytes or its end. Raises ConnectionLost."""
         if self._closed:
             raise ConnectionLost("closed")
         try:

@@ -2,8 +2,8 @@
 
 Rules: inbound, frame and message borders mean nothing: text and binary, whole or in fragments, it is one
 stream of NATS bytes. Outbound, each chunk is one binary frame. Pings are answered here and never seen by the
-caller. A peer that breaks the rules of the protocol gets a close frame with the reason, then ConnectionLost
-is raised.
+caller. A peer that breaks the rules of the protocol gets a close frame with the reason from shutdown(), which
+receive() calls itself; then ConnectionLost is raised.
 Invariants: what one receive() returns is bounded by the receive buffer and one inflated message; answers to
 pings are bounded (layered.py); no state of compression lives between messages.
 """
@@ -103,7 +103,6 @@ class WebSocketTransport(LayeredTransport):
         "_compress",
         "_ended",
         "_frames",
-        "_violation",
         "_work_left",
         "close_status",
         "close_text",
@@ -112,6 +111,7 @@ class WebSocketTransport(LayeredTransport):
         "cookie_token",
         "cookie_user",
         "forwarded_for",
+        "violation",
     )
 
     def __init__(
@@ -141,7 +141,7 @@ class WebSocketTransport(LayeredTransport):
         self._frames = Connection(side, extensions)
         self._work_left = False
         self._ended = False
-        self._violation: str | None = None
+        self.violation: str | None = None
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
         if self._ended:
@@ -153,20 +153,32 @@ class WebSocketTransport(LayeredTransport):
         return encode_data(chunk, self._compress)
 
     async def receive(self) -> memoryview | bytes:
+        try:
+            return await super().receive()
+        except ConnectionLost:
+            if self.violation is not None:
+                await self.shutdown()
+            raise
+
+    @property
+    def has_work(self) -> bool:
+        return self._work_left or self.wire.has_work
+
+    def receive_nowait(self) -> memoryview | bytes | None:
         while True:
             data = self._decode() if self._work_left else b""
             if data:
                 return data
-            if self._violation is not None:
-                await self.shutdown()
-                raise ConnectionLost(f"WebSocket: {self._violation}")
+            if self.violation is not None:
+                raise ConnectionLost(f"WebSocket: {self.violation}")
             if self._ended:
                 return b""
             if self._work_left:
-                await trio.lowlevel.checkpoint()
-                continue
+                return None
             self._flush_tail()
-            received = await self.wire.receive()
+            received = self.wire.receive_nowait()
+            if received is None:
+                return None
             if not received:
                 self._ended = True
                 return b""
@@ -203,8 +215,8 @@ class WebSocketTransport(LayeredTransport):
                 self._send_control(encode_close(status, event.reason or ""))
             self._ended = True
             return
-        self._violation = event.reason or "protocol error"
-        self.close_status, self.close_text = int(event.code), self._violation
+        self.violation = event.reason or "protocol error"
+        self.close_status, self.close_text = int(event.code), self.violation
 
     async def shutdown(self, timeout_s: float = SHUTDOWN_TIMEOUT_S) -> None:
         deadline = trio.current_time() + timeout_s

@@ -53,7 +53,7 @@ class WebSocketClient(ClientConnection):
         return replace(fields, credentials={**fields.credentials, **missing}) if missing else fields
 
     def close(self, reason: Reason, error: str | None = None) -> None:
-        if self.reason is None:
+        if self.reason is None and self._websocket.violation is None:
             self._websocket.close_status = _STATUS_OF.get(reason, _POLICY_VIOLATION)
             self._websocket.close_text = reason
         super().close(reason, error)

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edged.core.limits import STALL_BYTES
 from tests.core.twin_cases import REFERENCE, both, native
 
 LIMIT = 1 << 20
@@ -178,6 +179,21 @@ def test_an_outbox_over_its_limit_takes_nothing_more_and_says_so(twin: Any) -> N
     bench.publish((b"PUB a 100\r\n" + b"x" * 100 + b"\r\n") * 10)
     assert bench.outboxes[1].overflowed
     assert bench.outboxes[1].pending_bytes <= 400
+
+
+@both
+def test_an_outbox_that_grows_beyond_what_publishers_wait_for_is_noticed(twin: Any) -> None:
+    bench = Bench(twin, limit=2 * STALL_BYTES)
+    bench.routes[b"a"] = twin.Route([(bench.subscription(1), None)])
+    publish = b"PUB a 100000\r\n" + b"x" * 100_000 + b"\r\n"
+    bench.publish(publish * (STALL_BYTES // 100_100))
+    assert not bench.fanout.crowded
+    bench.publish(publish * 2)
+    assert bench.fanout.crowded
+    bench.fanout.crowded = False
+    bench.outboxes[1].consume(bench.outboxes[1].pending_bytes)
+    bench.publish(publish)
+    assert not bench.fanout.crowded
 
 
 @both

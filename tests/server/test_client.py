@@ -84,10 +84,16 @@ async def test_a_slow_subscriber_holds_its_publisher_back_instead_of_filling_mem
         await slow.barrier()
         (connection,) = [c for c in live.server.connections.values() if not c.subscriptions]
         message = b"PUB flood 10000\r\n" + b"x" * 10000 + b"\r\n"
-        for _ in range(30):
-            await publisher.send(message * 30)
+        for _ in range(1000):
+            await publisher.send(message)
             await publisher.barrier()
+            if connection.stalls:
+                break
         assert connection.stalls > 0
+        stalls = connection.stalls
+        await publisher.send(b"PUB elsewhere 1\r\nx\r\n")
+        await publisher.barrier()
+        assert connection.stalls == stalls, "only what goes to the slow one waits"
 
 
 async def test_before_authentication_a_connection_holds_little_memory() -> None:
