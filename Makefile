@@ -57,6 +57,8 @@ run: $(STAMPS)/run ## Start an edge daemon on 127.0.0.1 with its state in ./data
 .PHONY: test
 test: venv lint $(NODE)/node_modules/.stamp ## Run every test, with PyPI, Debian's packages and npm at hand.
 	@mkdir -p $(RESULTS)
+	@PYTHON=$(PYTHON) tools/system-packages filesystems
+	@test "$$(id -u)" = 0 || echo $(ROOT_HINT)
 	@status=0; \
 	$(PYTEST) -m "not extra" --junitxml=$(RESULTS)/test.xml $(ARGS) || status=1; \
 	echo "Once more what has a twin, in pure Python:"; \
@@ -100,12 +102,14 @@ venv: $(STAMPS)/native ## Build .venv: the daemon, its native twin, and all that
 .PHONY: clean
 clean: ## Remove all that make has built. ./data stays.
 	rm -rf $(VENV) build dist *.egg-info $(NODE)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f edged/core/*.so edged/core/_native.c
+	rm -f edged/core/*.so edged/core/_native.c edged/core/_frames.c
 	find $(filter-out setup.py,$(CODE)) -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the steps behind them ---
 
 PURE_HINT := "No native twin: edged runs in pure Python, which is slower. 'make venv' gets a compiler and builds it."
+
+ROOT_HINT := "Not root: tests that mount filesystems (tests/disks) are skipped. 'sudo make test' runs them, too."
 
 $(STAMPS)/venv:
 	@PYTHON=$(PYTHON) tools/system-packages python venv
@@ -127,7 +131,7 @@ $(STAMPS)/dev: pyproject.toml setup.py | $(STAMPS)/venv
 	@touch $(STAMPS)/run $(STAMPS)/native $@
 
 # The installation has built the twin already; this does it again when its source changes.
-$(STAMPS)/native: edged/core/_native.pyx | $(STAMPS)/dev
+$(STAMPS)/native: edged/core/_native.pyx edged/core/_frames.pyx | $(STAMPS)/dev
 	@EDGED_REQUIRE_NATIVE=1 $(VENV_PYTHON) setup.py --quiet build_ext --inplace
 	@touch $@
 

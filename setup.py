@@ -1,4 +1,4 @@
-"""Build the optional native twin of the hot loops.
+"""Build the optional native twins of the hot loops.
 
 The pure-Python versions are always installed, so a missing compiler costs speed, never function.
 EDGED_REQUIRE_NATIVE=1 turns a failed build into an error (used by developers and when packaging).
@@ -9,13 +9,15 @@ import os
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+NAMES = ("_native", "_frames")
 EXTENSIONS = cythonize(
     [
         Extension(
-            "edged.core._native",
-            ["edged/core/_native.pyx"],
+            f"edged.core.{name}",
+            [f"edged/core/{name}.pyx"],
             extra_compile_args=["-O3", "-fno-strict-aliasing"],
         )
+        for name in NAMES
     ],
     language_level=3,
 )

@@ -115,6 +115,18 @@ def _check_config(arguments: Sequence[str]) -> int:
     return EXIT_OK
 
 
+def _tune(arguments: Sequence[str]) -> int:
+    from edged.tune_command import TuneError
+    from edged.tune_command import run as run_tune
+
+    try:
+        return run_tune(arguments)
+    except TuneError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return _fail("interrupted, nothing was left behind")
+
+
 def _check_file(path: str) -> "LoadedConfig":
     """The file, and also whether its certificates can be used."""
     from edged.config.load import load_file
@@ -197,6 +209,7 @@ _ACTIONS: dict[str, Callable[[ParsedFlags], int]] = {
 COMMANDS: dict[str, Command] = {
     "run": Command("[flags]", "start the daemon, as without a command", run),
     "check-config": Command("<file>", "check a configuration file and say what it does", _check_config),
+    "tune": Command("[DIR] [--seconds N] [--json]", "measure a disk and recommend settings for it", _tune),
     "help": Command("", "show this help", lambda _arguments: _help(ParsedFlags())),
     "version": Command("", "show the version", lambda _arguments: _version(ParsedFlags())),
 }

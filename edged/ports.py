@@ -5,7 +5,33 @@ The edge is built with the local implementations; `hub` brings its own and calls
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from edged.core.commands import Command
+    from edged.core.wire import Publish
+    from edged.store.batch import Done
+
+
+class Committer(Protocol):
+    """The one door for every change of state. `done` is told when a command is durable and applied."""
+
+    def submit(self, group: int, command: Command, done: Done) -> None:
+        """Commit a command."""
+
+    def submit_appends(self, group: int, messages: Sequence[Publish], ts_ns: int, done: Done) -> None:
+        """Commit messages for one stream."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether whoever submits should wait for room first."""
+
+    def when_there_is_room(self, call: Callable[[], None]) -> None:
+        """Call back once there is room."""
+
+    def flush(self) -> None:
+        """Everything of this turn is submitted."""
 
 
 class Router(Protocol):

@@ -111,12 +111,14 @@ def test_pure_code_does_no_io_reads_no_clock_and_draws_no_numbers(directory: str
 
 
 def test_core_knows_only_core_and_the_types_of_options() -> None:
-    allowed = ("edged.core", "edged.config.options")
+    of_options = ("options", "jetstream_options")
+    allowed = ("edged.core", *(f"edged.config.{name}" for name in of_options))
     sources = files(".py", ".pyx", below="edged/core")
     check(line for source in sources for line in tidy_rules.imports_outside(source, OURS, allowed))
     # The types of options are part of core's world, so they are held to its rules.
-    options = Source.read(ROOT, ROOT / "edged/config/options.py")
-    check([*tidy_rules.impurities(options), *tidy_rules.imports_outside(options, OURS, allowed)])
+    for name in of_options:
+        options = Source.read(ROOT, ROOT / f"edged/config/{name}.py")
+        check([*tidy_rules.impurities(options), *tidy_rules.imports_outside(options, OURS, allowed)])
 
 
 def test_spark_ingest_knows_only_core() -> None:

@@ -4,7 +4,6 @@ Rules: accounts are a block by name, or an array of names. $G is always there an
 Whether imports fit exports is for sharing.py, once every account is known.
 """
 
-import re
 from dataclasses import replace
 
 from edged.config.document import ConfigError, Position, Value
@@ -26,6 +25,7 @@ from edged.config.readers import (
     boolean,
     choice,
     integer,
+    percent,
     required_text,
     text,
     text_duration,
@@ -38,22 +38,11 @@ from edged.core.nkeys import KeyKind
 from edged.core.subjects import valid_literal, valid_subscription
 from edged.core.transform import SubjectTransform, TransformError
 
-
-def _percent(_context: Context, value: Value, name: str) -> int:
-    """A share: 80, "80" or "80%"."""
-    data = value.data
-    if isinstance(data, str) and re.fullmatch("[+-]?[0-9]{1,3}%?", data):
-        data = int(data.removesuffix("%"))
-    if isinstance(data, bool) or not isinstance(data, int) or not 0 <= data <= 100:
-        raise ConfigError(f"{name}: expected a percentage from 0 to 100", value.position)
-    return data
-
-
 DESTINATION = Table(
     "mappings",
     (
         key("destination dest", required_text, "subject"),
-        key("weight", _percent, "weight_percent"),
+        key("weight", percent, "weight_percent"),
         key("cluster", text),
     ),
 )
@@ -149,7 +138,7 @@ def _sampling(context: Context, value: Value, name: str) -> int:
     """1 to 100 percent; 0 stands for "as the request's headers say"."""
     if isinstance(value.data, str) and value.data.strip().lower() == "headers":
         return 0
-    found = _percent(context, value, name)
+    found = percent(context, value, name)
     if found == 0:
         raise ConfigError(f'{name}: expected 1 to 100 percent, or "headers"', value.position)
     return found
@@ -253,7 +242,7 @@ def _imports(context: Context, value: Value, name: str) -> dict[str, object]:
 
 
 TRACE = Table(
-    "trace_dest", (key("dest", text, "trace_dest"), key("sampling", _percent, "trace_sampling_percent"))
+    "trace_dest", (key("dest", text, "trace_dest"), key("sampling", percent, "trace_sampling_percent"))
 )
 
 

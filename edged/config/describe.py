@@ -5,7 +5,8 @@ Rules: no secrets, no files are touched, one fact per line.
 
 from collections.abc import Iterator
 
-from edged.config.options import JetStreamOptions, Options
+from edged.config.jetstream_options import JetStreamOptions
+from edged.config.options import Options
 
 
 def describe(options: Options) -> Iterator[str]:
@@ -57,4 +58,5 @@ def _jetstream(jetstream: JetStreamOptions) -> str:
     where = jetstream.store_dir or "a temporary directory"
     every = f" {jetstream.sync_interval_s:g}s" if jetstream.sync == "interval" else ""
     domain = "" if jetstream.domain is None else f", domain {jetstream.domain}"
-    return f"in {where}, sync {jetstream.sync}{every}{domain}"
+    encrypted = "" if jetstream.key is None else f", encrypted ({jetstream.cipher})"
+    return f"in {where}, sync {jetstream.sync}{every}{domain}{encrypted}"

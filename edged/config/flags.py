@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from edged.config.document import ConfigError
-from edged.config.options import ClusterOptions, JetStreamOptions, Options, TlsOptions
+from edged.config.jetstream_options import JetStreamOptions
+from edged.config.options import ClusterOptions, Options, TlsOptions
 
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})

@@ -8,19 +8,33 @@ see JetStreamOptions for why the default differs from nats-server.
 import re
 
 from edged.config.document import ConfigError, Value
-from edged.config.options import JetStreamLimits, JetStreamOptions
+from edged.config.jetstream_options import (
+    JetStreamLimits,
+    JetStreamOptions,
+    SegmentOptions,
+    ShedClass,
+    ShedOptions,
+)
 from edged.config.readers import (
     boolean,
     choice,
     duration,
     go_duration,
     integer,
+    percent,
+    required_text,
     size,
+    size_between,
     size_from_zero,
     text,
     text_duration,
+    text_map,
+    texts,
 )
-from edged.config.table import Context, Table, key, read_block
+from edged.config.table import Context, Table, items_of, key, read_block
+
+_KIB = 1024
+_MIB = 1024 * 1024
 
 
 def _sync(context: Context, value: Value, name: str) -> dict[str, object]:
@@ -83,6 +97,75 @@ def _limits(context: Context, value: Value, name: str) -> JetStreamLimits:
     return JetStreamLimits(**read_block(context, value, LIMITS, name))
 
 
+def _reserve(context: Context, value: Value, name: str) -> int | None:
+    return None if value.data == "auto" else size_from_zero(context, value, name)
+
+
+SEGMENT = Table(
+    "jetstream.segment",
+    (
+        key("block_size", size_between(4 * _KIB, _MIB), "block_bytes"),
+        key("compression_level", integer(1, 19)),
+        key("size_max", size_between(_MIB, 1024 * _MIB), "bytes_max"),
+        key("live_min", percent, "live_percent_min"),
+    ),
+)
+
+
+def _segment(context: Context, value: Value, name: str) -> SegmentOptions:
+    return SegmentOptions(**read_block(context, value, SEGMENT, name))
+
+
+SHED_CLASS = Table(
+    "jetstream.shed.classes",
+    (
+        key("name", required_text),
+        key("streams", texts),
+        key("metadata", text_map),
+        key("accounts", texts),
+        key("order", integer()),
+        key("may_shed", boolean),
+        key("synced_only", boolean),
+    ),
+)
+
+
+def _shed_classes(context: Context, value: Value, name: str) -> tuple[ShedClass, ...]:
+    found: dict[str, ShedClass] = {}
+    for position, item in enumerate(items_of(value, name)):
+        fields = {"order": position, **read_block(context, item, SHED_CLASS, name)}
+        if "name" not in fields:
+            raise ConfigError(f"{name}: a class needs a name", item.position)
+        one = ShedClass(**fields)
+        if one.name in found:
+            raise ConfigError(f"{name}: class {one.name!r} is there twice", item.position)
+        if not one.streams and not one.metadata:
+            message = f"{name}: class {one.name!r} needs streams or metadata that say what is in it"
+            raise ConfigError(message, item.position)
+        if one.synced_only and not one.may_shed:
+            message = f"{name}: class {one.name!r} is synced_only, which means nothing without may_shed"
+            raise ConfigError(message, item.position)
+        found[one.name] = one
+    return tuple(found.values())
+
+
+SHED = Table(
+    "jetstream.shed",
+    (
+        key("start", percent, "start_percent"),
+        key("stop", percent, "stop_percent"),
+        key("classes", _shed_classes, block=SHED_CLASS),
+    ),
+)
+
+
+def _shed(context: Context, value: Value, name: str) -> ShedOptions:
+    options = ShedOptions(**read_block(context, value, SHED, name))
+    if options.stop_percent >= options.start_percent:
+        raise ConfigError(f"{name}: stop must be less than start", value.position)
+    return options
+
+
 JETSTREAM = Table(
     "jetstream",
     (
@@ -95,6 +178,11 @@ JETSTREAM = Table(
         key("group_commit_delay", _group_commit_delay, "group_commit_delay_s"),
         key("group_commit_bytes", integer(minimum=4096)),
         key("free_space_min", size_from_zero),
+        key("reserve", _reserve, "reserve_bytes"),
+        key("shed", _shed, block=SHED),
+        key("journal_file_size", size_between(_MIB, 1024 * _MIB), "journal_file_bytes"),
+        key("segment", _segment, block=SEGMENT),
+        key("block_cache_size", size_from_zero, "block_cache_bytes"),
         key("key ek encryption_key", text),
         key("prev_key prev_ek prev_encryption_key", text),
         key("cipher", choice(chachapoly="chacha", aes="")),

@@ -8,6 +8,8 @@ Invariant: whatever load.py returns satisfies the relations that check.py verifi
 
 from dataclasses import dataclass, field
 
+from edged.config.jetstream_options import JetStreamOptions
+
 GLOBAL_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
 UNLIMITED = -1
@@ -238,57 +240,6 @@ class WebsocketOptions:
     token_cookie: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
     ping_interval_s: float | None = None  # None: as for other clients
-
-
-@dataclass(frozen=True, slots=True)
-class JetStreamLimits:
-    """jetstream.limits: bounds on what clients may ask for; 0 means nats-server's default."""
-
-    max_ack_pending: int = 0
-    max_ha_assets: int = 0
-    max_request_batch: int = 0
-    duplicate_window_s: float = 0.0
-    batch_max_inflight_per_stream: int = 0
-    batch_max_inflight_total: int = 0
-    batch_max_messages: int = 0
-    batch_timeout_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class JetStreamOptions:
-    """The jetstream{} block when JetStream is on.
-
-    sync differs from nats-server on purpose: "always" (an acknowledged message is on disk) is the default
-    here, where nats-server syncs every two minutes. "interval" and "os" are weaker modes, chosen by name.
-    """
-
-    store_dir: str | None = None  # None: a directory under the system's temporary one, as nats-server
-    max_memory: int = UNLIMITED  # -1: three quarters of the memory
-    max_store: int = UNLIMITED  # -1: three quarters of the free disk
-    domain: str | None = None
-    sync: str = "always"  # "always", "interval" or "os"
-    sync_interval_s: float = 120.0  # used by sync "interval" only
-    group_commit_delay_s: float | None = None  # edged only; None adapts to the measured sync time
-    group_commit_bytes: int = 1024 * 1024  # edged only
-    free_space_min: int = (
-        64 * 1024 * 1024
-    )  # edged only: bytes left on the disk below which writes are refused
-    key: str | None = field(default=None, repr=False)
-    prev_key: str | None = field(default=None, repr=False)
-    cipher: str = "chachapoly"  # or "aes"
-    strict: bool = True
-    unique_tag: str | None = None
-    extension_hint: str | None = None
-    limits: JetStreamLimits = JetStreamLimits()
-    max_buffered_messages: int = 0
-    max_buffered_size: int = 0
-    request_queue_limit: int = 10_000
-    info_queue_limit: int = 10_000
-    max_outstanding_catchup: int = 0
-    meta_compact: int = 0
-    meta_compact_size: int = 0
-    meta_compact_sync: bool = False
-    max_concurrent_io: int = 0  # 0: decided from the number of processors
 
 
 @dataclass(frozen=True, slots=True)

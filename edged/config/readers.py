@@ -100,6 +100,28 @@ def size_from_zero(context: Context, value: Value, name: str) -> int:
     return number
 
 
+def size_between(minimum: int, maximum: int) -> Callable[[Context, Value, str], int]:
+    """Bytes, within bounds."""
+
+    def read(context: Context, value: Value, name: str) -> int:
+        number = size(context, value, name)
+        if not minimum <= number <= maximum:
+            raise ConfigError(f"{name}: expected a size from {minimum} to {maximum} bytes", value.position)
+        return number
+
+    return read
+
+
+def percent(_context: Context, value: Value, name: str) -> int:
+    """A share: 80, "80" or "80%"."""
+    data = value.data
+    if isinstance(data, str) and re.fullmatch("[+-]?[0-9]{1,3}%?", data):
+        data = int(data.removesuffix("%"))
+    if isinstance(data, bool) or not isinstance(data, int) or not 0 <= data <= 100:
+        raise ConfigError(f"{name}: expected a percentage from 0 to 100", value.position)
+    return data
+
+
 def go_duration(value: Value, name: str, *, negative: bool = False) -> float:
     """Seconds of a duration in text form."""
     if not isinstance(value.data, str):

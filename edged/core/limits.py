@@ -20,3 +20,7 @@ SERVICE_IMPORT_DEPTH_MAX: Final = 8
 
 # Internal messages (events, statistics) beyond this many in one turn are dropped: they are advice.
 INTERNAL_EVENTS_MAX: Final = 1024
+
+# Commands that wait for the journal. When it is full, the connections that publish to streams are not read
+# until the batch on its way is durable: their clients wait, and memory stays bounded.
+COMMIT_QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024

@@ -16,8 +16,9 @@ from edged import cli
 from edged.cli import main
 from edged.config.document import ConfigError
 from edged.config.flags import FLAG_GROUPS, FlagError, apply_flags, parse_flags
+from edged.config.jetstream_options import JetStreamOptions
 from edged.config.load import load_text
-from edged.config.options import JetStreamOptions, Options, TlsOptions
+from edged.config.options import Options, TlsOptions
 from edged.signals import SignalError, processes, send_signal
 from edged.version import EDGED_VERSION, NATS_VERSION
 

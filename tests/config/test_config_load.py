@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.config.document import ConfigError
+from edged.config.jetstream_options import JetStreamOptions
 from edged.config.load import TOP, load_file, load_text
 from edged.config.options import (
     AccountJetStream,
     CompressionOptions,
-    JetStreamOptions,
     MappingDestination,
     MappingOptions,
     Options,

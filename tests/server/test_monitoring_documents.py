@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from edged.config.jetstream_options import JetStreamOptions
 from edged.config.options import (
     AccountJetStream,
     AccountOptions,
     Authorization,
     ClusterOptions,
-    JetStreamOptions,
     LeafnodesOptions,
     LeafRemote,
     WebsocketOptions,

@@ -12,9 +12,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from edged.config.jetstream_options import JetStreamOptions
 from edged.config.options import (
     ClusterOptions,
-    JetStreamOptions,
     Options,
     ServiceExport,
     ServiceImport,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edged.config.options import GLOBAL_ACCOUNT, AccountJetStream, JetStreamOptions, Options
+from edged.config.jetstream_options import JetStreamOptions
+from edged.config.options import GLOBAL_ACCOUNT, AccountJetStream, Options
 from edged.core.gotime import format_rfc3339
 from edged.server.monitoring.answers import BadRequest, Document, shown
 from edged.server.monitoring.gojson import nanoseconds

@@ -10,6 +10,7 @@ from tests.fuzz.targets import (
     fanout_twins,
     first_bytes,
     header_blocks,
+    journal_frames,
     subject_models,
     trace_lines,
     transforms,
@@ -27,6 +28,7 @@ TARGETS: tuple[Target, ...] = (
     *credentials.TARGETS,
     *first_bytes.TARGETS,
     *config_language.TARGETS,
+    *journal_frames.TARGETS,
 )
 
 

@@ -1,0 +1,50 @@
+"""The record at the end of each batch: how far the journal was durable, and what earlier commands came to.
+
+It proves, after a crash, what was synced; and with it a replay gives every message the seq it had, even when
+a record before it is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgpack
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """How far a group was applied, its last seq then, and the appends refused since the report before."""
+
+    group: int
+    index: int
+    last_seq: int
+    refused: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """Everything before `synced_to` in file `synced_file` was durable when the record was made.
+
+    The record itself may stand in a later file, when its batch did not fit into that one.
+    """
+
+    synced_file: int
+    synced_to: int
+    time_ns: int
+    applied: tuple[Applied, ...]
+
+    def encode(self) -> bytes:
+        applied = [[one.group, one.index, one.last_seq, one.refused] for one in self.applied]
+        body: bytes = msgpack.packb([self.synced_file, self.synced_to, self.time_ns, applied])
+        return body
+
+    @classmethod
+    def decode(cls, body: bytes) -> BatchRecord:
+        """The reverse of encode(); the frame's checksum was good, so the bytes are ours."""
+        synced_file, synced_to, time_ns, applied = msgpack.unpackb(body)
+        return cls(
+            synced_file,
+            synced_to,
+            time_ns,
+            tuple(Applied(group, index, last, tuple(refused)) for group, index, last, refused in applied),
+        )

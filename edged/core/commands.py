@@ -1,0 +1,288 @@
+"""The commands that a journal's COMMAND frames hold, and their bytes: msgpack [tag, field, field, ...].
+
+Appends are not among them: there is one per message, and they have a frame kind of their own. A command says
+what was decided, not why: its `apply` needs nothing that is not in it or in the state of its group.
+
+Rules:
+* A tag is never given to another command, and a command never gets another field: what needs one takes a new
+  tag. So a tag that is not known was written by a newer version, and nothing else is wrong with the journal.
+* `decode()` raises ValueError for all other bytes, whatever they are, and no size in them is believed that is
+  above the bounds named here.
+* `encode()` raises ValueError rather than return what `decode()` would refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final
+
+import msgpack
+
+from edged.core.frames import GROUP_MAX, SUBJECT_BYTES_MAX
+
+COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
+# What one command can list, be it seqs or entries of a configuration. Who has more makes several commands.
+SEQS_MAX: Final = 65_536
+TEXT_BYTES_MAX: Final = 4096
+CONFIG_DEPTH_MAX: Final = 32
+STREAM_ID_BYTES: Final = 16
+NUMBER_MAX: Final = 2**64 - 1
+
+# A configuration as it was parsed: text, numbers, booleans, None, lists, and dicts with text keys.
+Config = dict[str, Any]
+
+
+class UnknownCommand(ValueError):  # noqa: N818 - says what happened
+    """A command with a tag that this version does not know."""
+
+    def __init__(self, tag: int) -> None:
+        super().__init__(f"command {tag} was written by a newer version")
+        self.tag = tag
+
+
+@dataclass(frozen=True, slots=True)
+class PutStream:
+    """A stream is made, or its configuration replaced. Of group 0; `group` is the stream's own."""
+
+    tag: ClassVar[int] = 1
+    group: int
+    stream_id: bytes
+    account: str
+    name: str
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveStream:
+    """A stream goes, with its messages and consumers. Of group 0."""
+
+    tag: ClassVar[int] = 2
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """One message goes; with `erase` its bytes are overwritten as well."""
+
+    tag: ClassVar[int] = 3
+    seq: int
+    erase: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Messages below `to_seq` (0: all) that match `subject` (empty: all) go, but for the last `keep`."""
+
+    tag: ClassVar[int] = 4
+    to_seq: int
+    subject: bytes
+    keep: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Messages below `to_seq`, and those listed, have outlived their time."""
+
+    tag: ClassVar[int] = 5
+    to_seq: int
+    seqs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PutConsumer:
+    """A consumer is made, or its configuration replaced. `consumer` is its number within the stream."""
+
+    tag: ClassVar[int] = 6
+    consumer: int
+    name: str
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveConsumer:
+    """A consumer goes."""
+
+    tag: ClassVar[int] = 7
+    consumer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Messages were handed out at `ts_ns`; the first was the consumer's delivery `first_delivery_seq`."""
+
+    tag: ClassVar[int] = 8
+    consumer: int
+    ts_ns: int
+    seqs: tuple[int, ...]
+    first_delivery_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Messages were answered for, in the way that `kind` says."""
+
+    tag: ClassVar[int] = 9
+    consumer: int
+    kind: int
+    seqs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The stream's last seq becomes `to_seq`; what lies between never existed."""
+
+    tag: ClassVar[int] = 10
+    to_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """Messages were given up for the sake of others, and `reason` says which need there was."""
+
+    tag: ClassVar[int] = 11
+    first_seq: int
+    last_seq: int
+    reason: str
+    ts_ns: int
+
+
+Command = (
+    PutStream
+    | RemoveStream
+    | Delete
+    | Purge
+    | Expire
+    | PutConsumer
+    | RemoveConsumer
+    | Dispatch
+    | Ack
+    | Skip
+    | Shed
+)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= NUMBER_MAX
+
+
+def _is_group(value: Any) -> bool:
+    return type(value) is int and 0 < value <= GROUP_MAX
+
+
+def _is_kind(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= 0xFF
+
+
+def _is_flag(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str and len(value.encode()) <= TEXT_BYTES_MAX
+
+
+def _is_subject(value: Any) -> bool:
+    return type(value) is bytes and len(value) <= SUBJECT_BYTES_MAX
+
+
+def _is_stream_id(value: Any) -> bool:
+    return type(value) is bytes and len(value) == STREAM_ID_BYTES
+
+
+def _are_seqs(value: Any) -> bool:
+    if type(value) is not tuple or len(value) > SEQS_MAX:
+        return False
+    return not value or (set(map(type, value)) == {int} and min(value) >= 0 and max(value) <= NUMBER_MAX)
+
+
+def _is_config(value: Any) -> bool:
+    """Whether it is a dict that comes out of msgpack as it went in. No recursion: it may come from a disk."""
+    if type(value) is not dict:
+        return False
+    level: list[Any] = [value]
+    for _ in range(CONFIG_DEPTH_MAX):
+        inner: list[Any] = []
+        for item in level:
+            if type(item) in (dict, list):
+                if len(item) > SEQS_MAX:
+                    return False
+                if type(item) is dict and not all(type(key) is str for key in item):
+                    return False
+                inner += item.values() if type(item) is dict else item
+            elif type(item) is int:
+                if not -(2**63) <= item <= NUMBER_MAX:
+                    return False
+            elif item is not None and type(item) not in (bool, float, str, bytes):
+                return False
+        if not inner:
+            return True
+        level = inner
+    return False
+
+
+_CLASSES: Final[dict[int, type[Command]]] = {
+    command.tag: command
+    for command in (
+        *(PutStream, RemoveStream, Delete, Purge, Expire, PutConsumer, RemoveConsumer),
+        *(Dispatch, Ack, Skip, Shed),
+    )
+}
+# A name means the same in every command.
+_CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
+    "group": _is_group,
+    "stream_id": _is_stream_id,
+    "account": _is_text,
+    "name": _is_text,
+    "reason": _is_text,
+    "config": _is_config,
+    "seq": _is_number,
+    "to_seq": _is_number,
+    "first_seq": _is_number,
+    "last_seq": _is_number,
+    "first_delivery_seq": _is_number,
+    "keep": _is_number,
+    "consumer": _is_number,
+    "ts_ns": _is_number,
+    "seqs": _are_seqs,
+    "subject": _is_subject,
+    "erase": _is_flag,
+    "kind": _is_kind,
+}
+_NAMES: Final = {tag: tuple(field.name for field in fields(known)) for tag, known in _CLASSES.items()}
+
+
+def encode(command: Command) -> bytes:
+    """The body of a COMMAND frame; ValueError if there is more in the command than one may hold."""
+    values: list[Any] = [command.tag]
+    for name in _NAMES[command.tag]:
+        value = getattr(command, name)
+        if not _CHECKS[name](value):
+            raise ValueError(f"{name} of {type(command).__name__} cannot be stored")
+        values.append(value)
+    body: bytes = msgpack.packb(values)
+    if len(body) > COMMAND_BYTES_MAX:
+        raise ValueError(f"{type(command).__name__} of {len(body)} bytes is too large to be stored")
+    return body
+
+
+def decode(body: bytes) -> Command:
+    """The command in the body of a COMMAND frame; ValueError if it is none, UnknownCommand if it is new."""
+    if len(body) > COMMAND_BYTES_MAX:
+        raise ValueError(f"a command of {len(body)} bytes")
+    values = msgpack.unpackb(body, max_array_len=SEQS_MAX, max_map_len=SEQS_MAX)
+    if type(values) is not list or not values or type(values[0]) is not int:
+        raise ValueError("not a command")
+    tag = values[0]
+    command = _CLASSES.get(tag)
+    if command is None:
+        raise UnknownCommand(tag)
+    names = _NAMES[tag]
+    if len(values) != 1 + len(names):
+        raise ValueError(f"{command.__name__} with {len(values) - 1} fields")
+    found: dict[str, Any] = {}
+    for name, value in zip(names, values[1:], strict=True):
+        found[name] = tuple(value) if name == "seqs" and type(value) is list else value
+        if not _CHECKS[name](found[name]):
+            raise ValueError(f"{name} of {command.__name__} is not valid")
+    return command(**found)

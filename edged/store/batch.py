@@ -1,0 +1,50 @@
+"""What is committed together: frames for the journal, and who waits for the outcome of each command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from edged.core.commands import Command
+from edged.core.frame_twins import FrameBuffer
+from edged.core.stream_machine import Outcome
+from edged.core.wire import Publish
+from edged.store.errors import StoreError
+from edged.store.journal import Position
+
+# Told once: what each command came to, or why none of them was stored.
+Done = Callable[[list[Outcome] | StoreError], None]
+
+
+class Appends(NamedTuple):
+    """Messages for one stream, with consecutive indexes; `offsets` are those of their frames in the batch."""
+
+    group: int
+    first_index: int
+    ts_ns: int
+    messages: Sequence[Publish]
+    offsets: Sequence[int]
+    done: Done
+
+
+class Change(NamedTuple):
+    """One command that is no append."""
+
+    group: int
+    first_index: int
+    command: Command
+    done: Done
+
+
+class Batch:
+    """Gathers until it is closed, is written once, and is then applied or refused."""
+
+    __slots__ = ("buffer", "entries", "error", "frees_space", "position")
+
+    def __init__(self) -> None:
+        self.buffer = FrameBuffer()
+        self.entries: list[Appends | Change] = []
+        # Whether everything in it helps a full disk.
+        self.frees_space = True
+        self.position = Position(0, 0)
+        self.error: StoreError | None = None

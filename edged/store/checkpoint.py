@@ -1,0 +1,120 @@
+"""Checkpoints: the state of every group between two journal files, in one guarded file each.
+
+Rules: a checkpoint is written under another name, synced, then renamed, so that it is there whole or not at
+all. The two newest are kept: with the newest beyond repair, the older one and the journal files since then
+give the same state. What is not understood is moved aside, never deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+import zstandard
+
+from edged.store.errors import Damaged, StoreBroken
+from edged.store.files import Files
+from edged.store.guard import guard, unguard
+
+CHECKPOINTS: Final = "checkpoints"
+VERSION: Final = 1
+GENERATIONS: Final = 2
+MARK: Final = 0x504B4345  # "ECKP" in the order of the bytes
+STATE_BYTES_MAX: Final = 1 << 30
+"""What a checkpoint may unpack to: far beyond any real one, and still something to allocate."""
+_SUFFIX: Final = ".ckpt"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The state before journal file `next_file`."""
+
+    next_file: int
+    state: dict[str, Any]
+
+
+def checkpoint_path(next_file: int) -> str:
+    """Where a checkpoint is."""
+    return f"{CHECKPOINTS}/{next_file:020d}{_SUFFIX}"
+
+
+def checkpoint_numbers(files: Files) -> list[int]:
+    """The checkpoints that are there, oldest first."""
+    names = [name.removesuffix(_SUFFIX) for name in files.list(CHECKPOINTS) if name.endswith(_SUFFIX)]
+    return sorted(int(name) for name in names if len(name) == 20 and name.isascii() and name.isdigit())
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The bytes of the file."""
+    packed = msgpack.packb([VERSION, checkpoint.next_file, checkpoint.state])
+    return guard(zstandard.ZstdCompressor(level=3).compress(packed), MARK)
+
+
+def decode_checkpoint(blob: bytes, path: str) -> Checkpoint:
+    """The reverse. Raises Damaged, or StoreBroken for a version of the future."""
+    try:
+        packed = zstandard.ZstdDecompressor().decompress(
+            unguard(blob).payload, max_output_size=STATE_BYTES_MAX
+        )
+        version, next_file, state = msgpack.unpackb(packed, strict_map_key=False)
+    except (zstandard.ZstdError, ValueError) as error:
+        raise Damaged(f"a checkpoint cannot be read ({error})", path) from error
+    if version != VERSION:
+        raise StoreBroken(f"a checkpoint has version {version}, this edged knows {VERSION}", path)
+    return Checkpoint(next_file, state)
+
+
+def save_checkpoint(files: Files, checkpoint: Checkpoint) -> int:
+    """Write a checkpoint and make it durable; its size. Raises OSError."""
+    path = checkpoint_path(checkpoint.next_file)
+    blob = encode_checkpoint(checkpoint)
+    _remove_if_there(files, path + ".tmp")
+    file = files.create(path + ".tmp")
+    try:
+        file.write_at(0, blob)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(path + ".tmp", path)
+    files.sync_directory(CHECKPOINTS)
+    return len(blob)
+
+
+def load_newest(files: Files) -> tuple[Checkpoint | None, list[tuple[str, str]]]:
+    """The newest good checkpoint, and those that are not good with the reason."""
+    bad: list[tuple[str, str]] = []
+    for number in reversed(checkpoint_numbers(files)):
+        path = checkpoint_path(number)
+        try:
+            found = decode_checkpoint(_read_all(files, path), path)
+        except Damaged as error:
+            bad.append((path, str(error)))
+            continue
+        if found.next_file != number:
+            bad.append((path, "its name does not fit its content"))
+            continue
+        return found, bad
+    return None, bad
+
+
+def remove_older(files: Files) -> int:
+    """Keep the newest generations; the oldest file number that is still needed. Raises OSError."""
+    numbers = checkpoint_numbers(files)
+    for number in numbers[:-GENERATIONS]:
+        files.remove(checkpoint_path(number))
+    return numbers[-GENERATIONS] if len(numbers) >= GENERATIONS else 0
+
+
+def _read_all(files: Files, path: str) -> bytes:
+    file = files.open(path)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
+def _remove_if_there(files: Files, path: str) -> None:
+    directory, _, name = path.rpartition("/")
+    if name in files.list(directory):
+        files.remove(path)

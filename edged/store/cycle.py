@@ -1,0 +1,240 @@
+"""From journal files to segments and a checkpoint.
+
+At a border, when the journal has turned to a new file and everything before is applied, the state of all
+groups is taken. A cycle then moves the messages that are alive to segments, merges small segments and
+rewrites mostly dead ones, and writes the checkpoint; after that the journal files before the border are free.
+
+Rules: take() and adopt() run in the store's thread and touch its state; run() may run in another one and
+touches only files and what take() copied. Until adopt() everybody reads from the old places. A cycle that
+fails leaves files behind that nobody refers to, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from edged.core.frame_twins import decode_append, scan
+from edged.core.frames import HEADER_BYTES
+from edged.core.message import Message
+from edged.core.stream_machine import StreamMachine
+from edged.store.checkpoint import Checkpoint, remove_older, save_checkpoint
+from edged.store.errors import StoreError
+from edged.store.group import CATALOG
+from edged.store.journal_file import JOURNAL, file_numbers, file_path
+from edged.store.sealed_part import DeadSeqs, SealedMessages
+from edged.store.segment import Segment
+from edged.store.segment_format import segment_path
+from edged.store.segment_writer import write_segment
+from edged.store.stream_log import SegmentFigures, StreamLog, moved_snapshot
+
+if TYPE_CHECKING:
+    from edged.store.store import Store
+
+STREAMS: Final = "streams"
+MERGE_FACTOR: Final = 4
+"""A new segment takes in the one before, if that is at most so many times larger: few files, few copies."""
+SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A segment with this much in it is not merged any more."""
+LIVE_PART_MIN: Final = 0.5
+"""A segment of which less is alive is rewritten."""
+
+
+@dataclass(slots=True)
+class Move:
+    """Some journal files and segments of a stream, which are neighbours, become one segment, or nothing."""
+
+    log: StreamLog
+    stream_id: bytes
+    place: int
+    files: list[int]
+    # The messages to move from each of the files: (seq, offset, frame bytes).
+    hot: list[tuple[int, list[tuple[int, int, int]]]]
+    old: list[tuple[SealedMessages, DeadSeqs]]
+    new: Segment | None = None
+
+    @property
+    def old_segments(self) -> list[SealedMessages]:
+        """The segments that go."""
+        return [segment for segment, _ in self.old]
+
+
+@dataclass(slots=True)
+class Border:
+    """The state of the store before journal file `next_file`."""
+
+    next_file: int
+    state: dict[str, Any]
+    moves: list[Move]
+    nonces: dict[int, int]
+    # Streams that were removed before, and their segments.
+    removed: list[bytes]
+    abandoned: list[str]
+
+    @classmethod
+    def take(cls, store: Store, next_file: int) -> Border:
+        groups: list[list[Any]] = []
+        moves: list[Move] = []
+        for number, entry in sorted(store.catalog.streams.items()):
+            machine = entry.group.machine
+            assert isinstance(machine, StreamMachine)
+            stream = [number, entry.stream_id, entry.account, entry.name, entry.config, entry.group.applied]
+            if isinstance(entry.log, StreamLog):
+                moves += _plan(entry.log, entry.stream_id, len(groups), next_file)
+                groups.append([*stream, machine.snapshot(), entry.log.snapshot()])
+            else:
+                groups.append([*stream, None, None])
+        state = {
+            "catalog": store.groups[CATALOG].applied,
+            "highest_group": store.catalog.highest_group,
+            "last_batch": store.batch_number,
+            "groups": groups,
+        }
+        removed = list(store.catalog.removed)
+        return cls(next_file, state, moves, dict(store.nonces), removed, _abandoned(store, removed))
+
+
+def _abandoned(store: Store, removed: list[bytes]) -> list[str]:
+    directories = {stream_id.hex() for stream_id in removed} & set(store.files.list(STREAMS))
+    return [
+        f"{STREAMS}/{directory}/{name}"
+        for directory in sorted(directories)
+        for name in store.files.list(f"{STREAMS}/{directory}")
+    ]
+
+
+def _plan(log: StreamLog, stream_id: bytes, place: int, next_file: int) -> Iterator[Move]:
+    """What is to be done for a stream: its hot messages, with small segments before them; then the dead."""
+    files = [file for file in log.hot_files() if file < next_file]
+    hot = [(file, log.live_in_file(file)) for file in files]
+    figures = log.segment_figures()
+    bytes_new = sum(size for _, places in hot for _, _, size in places)
+    old: list[tuple[SealedMessages, DeadSeqs]] = []
+    while figures and bytes_new and _is_merged(figures[-1], bytes_new):
+        last = figures.pop()
+        bytes_new += last.live_bytes
+        old.insert(0, (last.segment, log.deleted_in(last.segment)))
+    if files:
+        yield Move(log, stream_id, place, files, hot, old)
+    for one in figures:
+        if one.live_bytes < LIVE_PART_MIN * one.segment.message_bytes or not one.live_count:
+            yield Move(log, stream_id, place, [], [], [(one.segment, log.deleted_in(one.segment))])
+
+
+def _is_merged(last: SegmentFigures, bytes_new: int) -> bool:
+    return last.live_bytes + bytes_new <= SEGMENT_BYTES_MAX and last.live_bytes <= MERGE_FACTOR * bytes_new
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One passage from a border to a checkpoint. `error` says why it did not get there."""
+
+    store: Store
+    border: Border
+    error: Exception | None = None
+    bytes_written: int = 0
+    is_saved: bool = False
+    # Segments that nobody refers to once the checkpoint of this cycle is the older one.
+    condemned: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.condemned = list(self.border.abandoned)
+
+    def run(self) -> None:
+        """Write segments and the checkpoint. May run in another thread."""
+        try:
+            for move in self.border.moves:
+                self._write(move)
+            self._save()
+        except (OSError, StoreError) as error:
+            self.error = error
+
+    def adopt(self) -> list[int]:
+        """Let everybody read from the new places; the journal files that are free now."""
+        if self.error is not None:
+            return []
+        for move in self.border.moves:
+            move.log.adopt(move.files, move.old_segments, move.new)
+        return self._free() if self.is_saved else []
+
+    # --- inside ---
+
+    def _write(self, move: Move) -> None:
+        store = self.store
+        first_seq = _first_seq(move)
+        if first_seq is None:
+            return
+        path = segment_path(move.stream_id, first_seq, self.border.next_file)
+        info = write_segment(store.files, path, move.stream_id, self._messages(move))
+        if info.count:
+            self.bytes_written += info.file_bytes
+            move.new = Segment.open(store.files, path, store.cache)
+
+    def _messages(self, move: Move) -> Iterator[Message]:
+        for segment, dead in move.old:
+            assert isinstance(segment, Segment)
+            for message in segment.messages():
+                if message.seq not in dead:
+                    yield message
+        for file, places in move.hot:
+            if places:
+                yield from _from_journal(self.store, file, self.border.nonces[file], places)
+
+    def _save(self) -> None:
+        state = self.border.state
+        groups = state["groups"]
+        for move in self.border.moves:
+            group = groups[move.place]
+            group[7] = moved_snapshot(group[7], move.old_segments, move.new)
+            self.condemned += [segment.path for segment in move.old_segments]
+        condemned = [*self.store.condemned, *([self.border.next_file, path] for path in self.condemned)]
+        state["condemned"] = condemned
+        self.bytes_written += save_checkpoint(self.store.files, Checkpoint(self.border.next_file, state))
+        self.is_saved = True
+
+    def _free(self) -> list[int]:
+        """Remove what no checkpoint needs any more. An error leaves the rest for the next time."""
+        store = self.store
+        store.condemned += [[self.border.next_file, path] for path in self.condemned]
+        store.catalog.removed = store.catalog.removed[len(self.border.removed) :]
+        freed: list[int] = []
+        try:
+            oldest = remove_older(store.files)
+            for number in file_numbers(store.files.list(JOURNAL)):
+                if number < oldest:
+                    store.journal.reuse(number)
+                    freed.append(number)
+            store.remove_condemned(oldest)
+        except OSError as error:
+            self.error = error
+        return freed
+
+
+def _first_seq(move: Move) -> int | None:
+    """The smallest seq that the new segment can hold; None when there is nothing to hold."""
+    for segment, dead in move.old:
+        if len(dead) < segment.count:
+            return segment.first_seq
+    for _, places in move.hot:
+        if places:
+            return places[0][0]
+    return None
+
+
+def _from_journal(
+    store: Store, file: int, nonce: int, places: Sequence[tuple[int, int, int]]
+) -> Iterator[Message]:
+    """Messages of a journal file, checked once more. Those that went bad are left out, and so are lost."""
+    reader = store.files.open(file_path(file))
+    try:
+        first, last = places[0][1], places[-1][1] + places[-1][2]
+        data = reader.read_at(first, last - first)
+    finally:
+        reader.close()
+    good = {first + frame[0] for frame in scan(data, nonce, 0, first).frames}
+    for seq, offset, size in places:
+        if offset in good:
+            start = offset - first + HEADER_BYTES
+            ts_ns, subject, header_bytes, message = decode_append(data, start, size - HEADER_BYTES)
+            yield Message(seq, ts_ns, subject, header_bytes, message)

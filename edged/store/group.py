@@ -1,0 +1,112 @@
+"""A group: the unit of order in the journal. Group 0 is the catalog of streams; every stream is another."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from edged.core.commands import Command, PutStream, RemoveStream
+from edged.core.stream_machine import MessageLog, Outcome, Refused, StreamMachine
+from edged.store.stream_log import StreamLog
+
+CATALOG = 0
+
+
+class Machine(Protocol):
+    """What commands of a group are applied to."""
+
+    def apply(self, command: Command) -> Outcome: ...
+
+
+class Group:
+    """A machine and how far it is: `applied` is behind us, `next_index` is given to the next command."""
+
+    __slots__ = ("applied", "is_reported", "machine", "next_index", "number", "refused")
+
+    def __init__(self, number: int, machine: Machine, applied: int = 0) -> None:
+        self.number = number
+        self.machine = machine
+        self.applied = applied
+        self.next_index = applied + 1
+        # Appends refused since the last batch record, and whether that record tells how far we are.
+        self.refused: list[int] = []
+        self.is_reported = True
+
+    @property
+    def last_seq(self) -> int:
+        """The last seq of a stream's group."""
+        return self.machine.log.last_seq if isinstance(self.machine, StreamMachine) else 0
+
+
+class StreamEntry:
+    """A stream as the catalog knows it."""
+
+    __slots__ = ("account", "config", "group", "log", "name", "stream_id")
+
+    def __init__(self, command: PutStream, group: Group, log: MessageLog) -> None:
+        self.stream_id = command.stream_id
+        self.account = command.account
+        self.name = command.name
+        self.config: dict[str, Any] = command.config
+        self.group = group
+        self.log = log
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the messages are in memory only."""
+        return self.config.get("storage") == "memory"
+
+
+class LogMaker(Protocol):
+    """Makes the log of a new stream."""
+
+    def __call__(self, stream_id: bytes, is_in_memory: bool) -> MessageLog: ...
+
+
+class Catalog:
+    """Which streams exist. The machine of group 0."""
+
+    __slots__ = ("_make_log", "groups", "highest_group", "removed", "streams")
+
+    def __init__(self, groups: dict[int, Group], make_log: LogMaker) -> None:
+        self._make_log = make_log
+        self.groups = groups
+        self.streams: dict[int, StreamEntry] = {}
+        # Numbers are not given out twice: old records of a removed stream may still be in the journal.
+        self.highest_group = CATALOG
+        # Streams gone since the last checkpoint, whose files can go once no checkpoint speaks of them.
+        self.removed: list[bytes] = []
+
+    def apply(self, command: Command) -> Outcome:
+        if isinstance(command, PutStream):
+            return self._put(command)
+        assert isinstance(command, RemoveStream), command
+        entry = self.streams.pop(command.group, None)
+        if entry is None:
+            return Refused("stream not found")
+        del self.groups[command.group]
+        self.removed.append(entry.stream_id)
+        return 0
+
+    def add(self, command: PutStream, log: MessageLog, applied: int = 0) -> StreamEntry:
+        """A stream that is new, or comes from a checkpoint."""
+        runs = log if isinstance(log, StreamLog) else None
+        group = Group(command.group, StreamMachine(log, command.config, runs), applied)
+        entry = StreamEntry(command, group, log)
+        self.groups[command.group] = group
+        self.streams[command.group] = entry
+        self.highest_group = max(self.highest_group, command.group)
+        return entry
+
+    def _put(self, command: PutStream) -> Outcome:
+        entry = self.streams.get(command.group)
+        if entry is None:
+            in_memory = command.config.get("storage") == "memory"
+            self.add(command, self._make_log(command.stream_id, in_memory))
+        elif entry.stream_id != command.stream_id:
+            return Refused("the group belongs to another stream")
+        else:
+            entry.config = command.config
+            machine = entry.group.machine
+            assert isinstance(machine, StreamMachine)
+            machine.configure(command.config)
+        return 0

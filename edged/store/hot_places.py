@@ -1,0 +1,135 @@
+"""Where messages are that are still in the journal: the part of a log that belongs to one journal file.
+
+For each message there are 9 bytes: offset and size of its frame, and the number of its subject; 11 when
+the stream has more than 256 subjects, and 8 more once seqs have holes. What the message counts for is in
+the size as well: a frame is a few bytes longer than that, and how many is in the upper bits.
+
+Rules: offsets are below 4 GiB, frames below 128 MiB. Nothing is read but by message_at() and
+timestamp_at().
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from edged.core.message import Message
+from edged.store.errors import Damaged
+from edged.store.log_part import GrowingPart
+
+# file, offset, size of the frame; returns the frame
+ReadHot = Callable[[int, int, int], bytes]
+# a frame; returns time, subject, size of the header block, header block and payload
+DecodeFrame = Callable[[bytes], tuple[int, bytes, int, bytes]]
+
+_SIZE_BITS: Final = 27
+_PAGE_MASK: Final = GrowingPart.PAGE - 1
+_SIZE_MASK: Final = (1 << _SIZE_BITS) - 1
+_OVERHEAD_MAX: Final = (1 << 32 - _SIZE_BITS) - 1
+
+
+class HotPlaces(GrowingPart):
+    """The messages of a stream in one journal file, or those of them behind the first hole in the seqs."""
+
+    __slots__ = ("_decode", "_offsets", "_read", "_sizes", "file", "has_holes")
+
+    def __init__(
+        self, file: int, first_seq: int, read: ReadHot, decode: DecodeFrame, has_holes: bool
+    ) -> None:
+        super().__init__(first_seq)
+        self.file = file
+        self.has_holes = has_holes
+        self._read = read
+        self._decode = decode
+        self._offsets = array("I")
+        self._sizes = array("I")
+        if has_holes:
+            self._seqs = array("Q")
+
+    def append(
+        self, seq: int, ts_ns: int, number: int, message_bytes: int, offset: int, frame_bytes: int
+    ) -> None:
+        """One more message."""
+        overhead = frame_bytes - message_bytes
+        if frame_bytes > _SIZE_MASK or not 0 <= overhead <= _OVERHEAD_MAX:
+            raise AssertionError((frame_bytes, message_bytes))
+        self._offsets.append(offset)
+        self._sizes.append(frame_bytes | overhead << _SIZE_BITS)
+        self.numbers.append(number)
+        if self._seqs is not None:
+            assert isinstance(self._seqs, array)
+            self._seqs.append(seq)
+        count = self.count
+        if not count & _PAGE_MASK:
+            self._begin_page(ts_ns)
+        self.count = count + 1
+        self.live_bytes += message_bytes
+        self.last_seq = seq
+        self.last_ts_ns = ts_ns
+
+    def append_run(
+        self,
+        first_seq: int,
+        ts_ns: int,
+        numbers: Sequence[int],
+        message_bytes: Sequence[int],
+        offsets: Sequence[int],
+        frame_bytes: Sequence[int],
+    ) -> None:
+        """Many messages with consecutive seqs and one time."""
+        count = len(numbers)
+        overheads = [frame - message for frame, message in zip(frame_bytes, message_bytes, strict=True)]
+        assert max(frame_bytes) <= _SIZE_MASK and min(overheads) >= 0 and max(overheads) <= _OVERHEAD_MAX
+        self._sizes.extend(
+            [frame | over << _SIZE_BITS for frame, over in zip(frame_bytes, overheads, strict=True)]
+        )
+        self._offsets.extend(offsets)
+        self.numbers.extend(numbers)
+        if self._seqs is not None:
+            assert isinstance(self._seqs, array)
+            self._seqs.extend(range(first_seq, first_seq + count))
+        self.count += count
+        while len(self.page_times_ns) * self.PAGE < self.count:
+            self._begin_page(ts_ns)
+        self.live_bytes += sum(message_bytes)
+        self.last_seq = first_seq + count - 1
+        self.last_ts_ns = ts_ns
+
+    def place(self, position: int) -> tuple[int, int]:
+        """Where the frame of a message is in the file, and its size."""
+        return self._offsets[position], self._sizes[position] & _SIZE_MASK
+
+    def places(self) -> list[tuple[int, int, int]]:
+        """Seq, offset and frame size of all messages that are alive."""
+        return [(self.seq_at(position), *self.place(position)) for position in self.live_positions()]
+
+    def bytes_at(self, position: int) -> int:
+        size = self._sizes[position]
+        return (size & _SIZE_MASK) - (size >> _SIZE_BITS)
+
+    def message_at(self, position: int, names: Sequence[bytes | None]) -> Message:
+        seq = self.seq_at(position)
+        ts_ns, subject, header_bytes, data = self._decoded(position)
+        if subject != names[self.numbers[position]]:
+            raise Damaged(f"message {seq} has another subject than before", f"journal file {self.file}")
+        return Message(seq, ts_ns, subject, header_bytes, data)
+
+    def timestamp_at(self, position: int) -> int:
+        return self._decoded(position)[0]
+
+    def _decoded(self, position: int) -> tuple[int, bytes, int, bytes]:
+        offset, size = self.place(position)
+        frame = self._read(self.file, offset, size)
+        if len(frame) != size:
+            raise Damaged("a frame is cut off", f"journal file {self.file}", offset)
+        try:
+            return self._decode(frame)
+        except ValueError as error:
+            raise Damaged(
+                f"a frame holds no message, {error}", f"journal file {self.file}", offset
+            ) from error
+
+    def _begin_page(self, ts_ns: int) -> None:
+        pages = self.page_times_ns
+        pages.append(max(ts_ns, pages[-1]) if pages else ts_ns)

@@ -1,0 +1,302 @@
+"""The journal: batches of frames go to the end of one file after another, and are made durable.
+
+Rules:
+* One thread at a time is in here. A batch is written whole into one file; what does not fit goes to the next.
+* A file is made ready before it is needed: its space set aside, or taken over from a file that is done with.
+  Its header goes out together with the first batch, in one write.
+* A file whose write or sync failed is done with: nothing is written to it or synced any more. The batch is
+  written once more, to a new file, whose header says where the good part of the old one ends.
+* An error says what is known. StoreFull and StoreBroken: nothing of the batch is there. OutcomeUnknown: it
+was
+  written, but whether it will be read after a crash cannot be said.
+
+Invariant: HEADER_BYTES <= synced <= end <= the size of the file; promised <= end.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from edged.store.errors import OutcomeUnknown, StoreBroken, StoreFull
+from edged.store.files import File, Files
+from edged.store.journal_file import HEADER_BYTES, JOURNAL, JournalHeader, file_path, spare_path
+
+if TYPE_CHECKING:
+    from edged.core.frames import FrameBuffer
+
+NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+SPARES_MAX: Final = 2
+"""Files kept for another use. More than this are removed, which gives their space back."""
+SMALL_FILE_BYTES: Final = 256 * 1024
+"""The file used when a full disk has no room for a whole one: enough for commands that free space."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where in the journal: a file and an offset in it."""
+
+    file: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Wear:
+    """What the flash has had to take."""
+
+    bytes_written: int = 0
+    syncs: int = 0
+
+
+START: Final = Position(0, 0)
+"""Where a journal ends that has no file yet."""
+
+
+class Journal:
+    """The writing end. `draw_nonce` gives a fresh random number of 64 bits, `now_ns` the time of day."""
+
+    def __init__(
+        self,
+        files: Files,
+        file_bytes: int,
+        next_number: int,
+        draw_nonce: Callable[[], int],
+        now_ns: Callable[[], int],
+        previous: Position = START,
+        spares: list[str] | None = None,
+    ) -> None:
+        assert file_bytes > HEADER_BYTES, file_bytes
+        self._files = files
+        self._file_bytes = file_bytes
+        self._draw_nonce = draw_nonce
+        self._now_ns = now_ns
+        self._spares = [f"{JOURNAL}/{name}" for name in spares or ()]
+        self._file: File | None = None
+        self._file_size = 0
+        self.nonce = 0
+        self._header: bytes | None = None
+        self._previous = previous
+        self._next_number = next_number
+        self._ready: File | None = None
+        self._ready_size = 0
+        self.wear = Wear()
+        # Syncs that failed with nobody waiting for them; whoever reports such things empties the list.
+        self.failed_syncs: list[str] = []
+        self.number = 0
+        # In the current file: where writing goes on, what is durable, and what somebody was told is written.
+        self.end = self.synced = self._promised = HEADER_BYTES
+
+    @property
+    def position(self) -> Position:
+        """Where the next batch goes, if it fits."""
+        return Position(self.number, self.end)
+
+    def commit(self, buffer: FrameBuffer, sync: bool = True, is_small_file_ok: bool = False) -> Position:
+        """Write a batch, and make it durable if wished; where it is.
+
+        With `is_small_file_ok` a full disk gets a small file instead of an error: for what frees space.
+        """
+        size = len(buffer)
+        if self._file is None or self.end + size > self._file_size:
+            self._turn(size, is_small_file_ok)
+        try:
+            return self._write(buffer, sync)
+        except OSError as error:
+            self._abandon()
+            first_error = error
+        # The batch may be in the abandoned file. In a new file it is safe, and void in the old one.
+        try:
+            self._turn(size, is_small_file_ok)
+            return self._write(buffer, sync)
+        except (OSError, StoreFull, StoreBroken) as error:
+            self._abandon()
+            raise OutcomeUnknown(f"the disk failed ({first_error}, then {error})", JOURNAL) from error
+
+    def note(self, buffer: FrameBuffer) -> None:
+        """Write something that nobody waits for, if it can be written; it is synced some time."""
+        if self._file is None or self.end + len(buffer) > self._file_size:
+            return
+        try:
+            self._write(buffer, sync=False, is_promised=False)
+        except OSError:
+            self._abandon()
+
+    def take_over(self, buffer: FrameBuffer) -> None:
+        """Begin with frames that stand in the last file, behind the end that our header gives for it.
+
+        The header comes last: before it is there the frames count in the old file, afterwards in this one.
+        Raises StoreFull, StoreBroken.
+        """
+        self._turn(len(buffer), is_small_file_ok=True)
+        assert self._file is not None and self._header is not None
+        try:
+            self._file.write_at(HEADER_BYTES, buffer.finish(self.nonce, HEADER_BYTES))
+            self._file.sync()
+            self._file.write_at(0, self._header)
+            self._file.sync()
+        except OSError as error:
+            self._abandon()
+            _refuse(error, "the end of the journal cannot be made durable")
+        self._header = None
+        self.end = self.synced = self._promised = HEADER_BYTES + len(buffer)
+        self.wear.bytes_written += self.end
+        self.wear.syncs += 2
+
+    def sync(self) -> None:
+        """Make durable what was written without a sync. Raises StoreBroken."""
+        if self._file is None or self.synced == self.end:
+            return
+        try:
+            self._file.sync()
+        except OSError as error:
+            path = file_path(self.number)
+            self._abandon()
+            raise StoreBroken(f"sync failed ({error})", path) from error
+        self.wear.syncs += 1
+        self.synced = self.end
+
+    def rotate(self) -> None:
+        """Let the next batch begin a new file."""
+        self._retire_current()
+
+    def prepare(self) -> None:
+        """Have the next file ready, so that the batch that needs it does not wait. Raises OSError."""
+        if self._ready is None:
+            self._ready, self._ready_size = self._obtain(self._next_number, self._file_bytes)
+
+    def reuse(self, number: int) -> None:
+        """A file is not needed any more: keep it for another use, or give its space back. Raises OSError."""
+        if len(self._spares) < SPARES_MAX:
+            self._files.rename(file_path(number), spare_path(number))
+            self._spares.append(spare_path(number))
+        else:
+            self._files.remove(file_path(number))
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files. Raises StoreBroken."""
+        try:
+            self.sync()
+        finally:
+            for file in (self._file, self._ready):
+                if file is not None:
+                    file.close()
+            self._file = self._ready = None
+
+    # --- inside ---
+
+    def _write(self, buffer: FrameBuffer, sync: bool, is_promised: bool = True) -> Position:
+        file = self._file
+        assert file is not None
+        place = Position(self.number, self.end)
+        frames = buffer.finish(self.nonce, self.end)
+        if self._header is not None:
+            file.write_at(0, b"".join((self._header, frames)))
+            self.wear.bytes_written += HEADER_BYTES
+        else:
+            file.write_at(self.end, frames)
+        if sync:
+            file.sync()
+            self.wear.syncs += 1
+        self._header = None
+        self.end += len(buffer)
+        self.wear.bytes_written += len(buffer)
+        if sync:
+            self.synced = self.end
+        if is_promised:
+            self._promised = self.end
+        return place
+
+    def _turn(self, size: int, is_small_file_ok: bool) -> None:
+        """Go on in a new file with room for a batch of `size` bytes. Nothing is written to it yet."""
+        try:
+            self._retire_current()
+            file, file_size = self._take_ready(HEADER_BYTES + size, is_small_file_ok)
+        except OSError as error:
+            _refuse(error, "no new journal file")
+        self.number = self._next_number
+        self._next_number += 1
+        self._file, self._file_size = file, file_size
+        self.nonce = self._draw_nonce()
+        self.end = self.synced = self._promised = HEADER_BYTES
+        before = self._previous
+        header = JournalHeader(self.number, self.nonce, self._now_ns(), before.file, before.offset)
+        self._header = header.encode()
+
+    def _retire_current(self) -> None:
+        """The current file gets no more. All of it must be durable before the next file says so."""
+        try:
+            self.sync()
+        except StoreBroken as error:
+            # Nothing in there that waited for a sync was promised to be durable.
+            self.failed_syncs.append(str(error))
+        else:
+            self._promised = self.end
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Let go of the current file: it is full, or the disk failed on it. What was promised in it stays."""
+        if self._file is None:
+            return
+        self._file.close()
+        self._file = None
+        if self._promised > HEADER_BYTES:
+            self._previous = Position(self.number, self._promised)
+        # With nothing promised in it the file is as if it never was.
+
+    def _take_ready(self, needed: int, is_small_file_ok: bool) -> tuple[File, int]:
+        if self._ready is not None and self._ready_size >= needed:
+            taken = self._ready, self._ready_size
+            self._ready = None
+            return taken
+        if self._ready is not None:
+            # Larger than any batch before: the file that was ready stays behind unused, and is found as such.
+            self._ready.close()
+            self._ready = None
+            self._next_number += 1
+        try:
+            return self._obtain(self._next_number, max(self._file_bytes, needed))
+        except OSError as error:
+            if error.errno not in NO_ROOM or not is_small_file_ok:
+                raise
+            return self._obtain(self._next_number, max(SMALL_FILE_BYTES, needed))
+
+    def _obtain(self, number: int, size: int) -> tuple[File, int]:
+        """A file under its final name, with space set aside and its name durable."""
+        path = file_path(number)
+        while self._spares:
+            spare = self._spares.pop()
+            file = self._files.open(spare)
+            found = file.size()
+            if found < size:
+                file.close()
+                self._files.remove(spare)
+                continue
+            self._files.rename(spare, path)
+            self._files.sync_directory(JOURNAL)
+            return file, found
+        file = self._create(path)
+        try:
+            file.allocate(size)
+            file.sync()
+            self._files.sync_directory(JOURNAL)
+        except OSError:
+            file.close()
+            self._files.remove(path)
+            raise
+        return file, size
+
+    def _create(self, path: str) -> File:
+        try:
+            return self._files.create(path)
+        except FileExistsError:
+            # Left by an attempt that failed half-way; a file with records has a number below ours.
+            return self._files.open(path)
+
+
+def _refuse(error: OSError, what: str) -> NoReturn:
+    """Translate an error that came before anything of a batch was written."""
+    if error.errno in NO_ROOM:
+        raise StoreFull(f"{what}: the disk is full", JOURNAL) from error
+    raise StoreBroken(f"{what} ({error})", JOURNAL) from error

@@ -1,0 +1,145 @@
+"""Reads the journal after a start: which files count, which frames in them, and what is missing.
+
+Rules:
+* The last file's header says where the journal ended before it, that file's header says the same of its own
+  predecessor, and so on: only what is on this chain counts.
+* What was read back need not be on the disk: a process that was killed leaves bytes in the memory of the
+  operating system, and a failed sync leaves them there for good. Only what is proven durable is taken as
+  such.
+* In a file that has a successor everything up to its end was durable; what is bad there is rot. In the last
+  file the batch records say up to where. Behind that line the first bad byte is where a crash cut a batch.
+* Memory is bounded by one file at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from edged.core.batch_record import BatchRecord
+from edged.core.frame_twins import scan
+from edged.core.frames import BATCH, Frame
+from edged.store.errors import Damaged
+from edged.store.files import Files
+from edged.store.journal import Position
+from edged.store.journal_file import HEADER_BYTES, JOURNAL, JournalHeader, file_numbers, file_path
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What counts in one file, up to `end`. `damage` is rot, `torn_bytes` was cut off behind the end.
+
+    What stands behind `durable_to` may be in the memory of the operating system only.
+    """
+
+    number: int
+    data: bytes
+    frames: Sequence[Frame]
+    damage: list[tuple[int, int]]
+    end: int
+    durable_to: int
+    torn_bytes: int
+
+
+@dataclass(slots=True)
+class Chain:
+    """The files that count, oldest first, each with its header and, except for the last, its end."""
+
+    files: list[tuple[JournalHeader, int | None]] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+    unused: list[int] = field(default_factory=list)
+    highest: int = 0
+
+    @property
+    def last(self) -> int:
+        """The number of the file the journal ends in; 0 when there is none."""
+        return self.files[-1][0].number if self.files else 0
+
+
+def read_chain(files: Files, first: int) -> Chain:
+    """Find the files that count, from number `first` on."""
+    chain = Chain()
+    numbers = file_numbers(files.list(JOURNAL))
+    chain.highest = max(numbers, default=0)
+    headers = {number: _read_header(files, number) for number in numbers if number >= first}
+    used = [header for header in headers.values() if header is not None]
+    wanted = max((header.number for header in used), default=0)
+    end: int | None = None
+    while wanted >= first and wanted > 0:
+        header = headers.get(wanted)
+        if header is None:
+            # The successor says that there was such a file, and it is gone or its header is.
+            chain.missing.append(wanted)
+            lower = [number for number, found in headers.items() if number < wanted and found is not None]
+            wanted, end = max(lower, default=0), None
+            continue
+        chain.files.append((header, end))
+        wanted, end = header.previous_number, header.previous_end
+    chain.files.reverse()
+    counted = {header.number for header, _ in chain.files}
+    chain.unused = [number for number in headers if number not in counted and number not in chain.missing]
+    return chain
+
+
+def read_parts(files: Files, chain: Chain, start_after: int = 0) -> Iterator[Part]:
+    """The parts of the journal in order, those of files above `start_after`."""
+    for header, end in chain.files:
+        if header.number > start_after:
+            yield _read_part(files, header, end)
+
+
+def read_last(files: Files, chain: Chain) -> Part | None:
+    """The last part of the journal, if there is one."""
+    return _read_part(files, *chain.files[-1]) if chain.files else None
+
+
+def end_of(part: Part) -> Position:
+    """Where the journal ends, if this is its last part."""
+    return Position(part.number, part.end)
+
+
+def _read_header(files: Files, number: int) -> JournalHeader | None:
+    """The header of a file that was used; None for one that was only made ready, or whose header is gone."""
+    path = file_path(number)
+    file = files.open(path)
+    try:
+        header = JournalHeader.decode(file.read_at(0, HEADER_BYTES), path)
+    except Damaged:
+        # Torn with its first batch, which was not acknowledged; or rot, and then its successor misses it.
+        return None
+    finally:
+        file.close()
+    return header if header is not None and header.number == number else None
+
+
+def _read_part(files: Files, header: JournalHeader, end: int | None) -> Part:
+    file = files.open(file_path(header.number))
+    try:
+        data = file.read_at(0, file.size() if end is None else end)
+    finally:
+        file.close()
+    found = scan(data, header.nonce, HEADER_BYTES)
+    if end is not None:
+        damage = list(found.damage)
+        if found.tail_start < end:
+            damage.append((found.tail_start, end))
+        return Part(header.number, data, found.frames, damage, end, end, 0)
+    return _cut_tail(header.number, data, found.frames, found.damage, found.tail_start)
+
+
+def _cut_tail(
+    number: int, data: bytes, frames: Sequence[Frame], damage: list[tuple[int, int]], tail_start: int
+) -> Part:
+    durable_to = HEADER_BYTES
+    for _, kind, _, _, body_start, size in frames:
+        if kind == BATCH:
+            record = BatchRecord.decode(data[body_start : body_start + size])
+            if record.synced_file == number:
+                durable_to = max(durable_to, record.synced_to)
+    if tail_start < durable_to:
+        damage = [*damage, (tail_start, durable_to)]
+    cut = min((max(start, durable_to) for start, stop in damage if stop > durable_to), default=None)
+    end = max(tail_start, durable_to) if cut is None else cut
+    rotten = [(start, min(stop, end)) for start, stop in damage if start < end]
+    kept = frames if cut is None else [frame for frame in frames if frame[0] < cut]
+    return Part(number, data, kept, rotten, end, durable_to, max(tail_start, end) - end)

@@ -1,0 +1,167 @@
+"""From the files of a store to its state: newest good checkpoint, then the journal after it.
+
+Rules: nothing is deleted because it was not expected; it is moved to lost+found/ and reported. Only what an
+unfinished cycle left, which no checkpoint ever spoke of, goes. Time and memory are bounded by the checkpoint,
+the segments' footers and the journal after the checkpoint, whatever the bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from edged.core.commands import PutStream
+from edged.core.frame_twins import FrameBuffer
+from edged.core.frames import BATCH
+from edged.core.stream_machine import StreamMachine
+from edged.store.checkpoint import CHECKPOINTS, Checkpoint, load_newest
+from edged.store.errors import Damaged, StoreBroken
+from edged.store.group import CATALOG
+from edged.store.journal import START, Position
+from edged.store.journal_file import HEADER_BYTES, JOURNAL, file_path, spare_names
+from edged.store.journal_reader import Chain, read_chain, read_last
+from edged.store.replay import Replay, ReplayReport
+from edged.store.segment import Segment
+from edged.store.segment_format import segment_name
+from edged.store.stream_log import StreamLog
+
+if TYPE_CHECKING:
+    from edged.store.store import Store
+
+LOST_AND_FOUND: Final = "lost+found"
+STREAMS: Final = "streams"
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What was found, and what was not."""
+
+    replay: ReplayReport = field(default_factory=ReplayReport)
+    checkpoint: int = 0
+    bad_checkpoints: list[tuple[str, str]] = field(default_factory=list)
+    damaged_segments: list[tuple[str, str]] = field(default_factory=list)
+    moved_aside: list[str] = field(default_factory=list)
+    torn_bytes: int = 0
+    copied_bytes: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything that was ever acknowledged is there."""
+        replay = self.replay
+        trouble = (replay.holes, replay.damage, replay.missing_files, self.damaged_segments)
+        return not any(trouble) and not self.bad_checkpoints
+
+
+def recover(store: Store) -> RecoveryReport:
+    """Bring an empty store to the state of its files. Raises StoreBroken."""
+    report = RecoveryReport()
+    files = store.files
+    checkpoint, report.bad_checkpoints = load_newest(files)
+    if checkpoint is not None:
+        report.checkpoint = checkpoint.next_file
+        _restore(store, checkpoint, report)
+    chain = read_chain(files, report.checkpoint)
+    if checkpoint is None and report.bad_checkpoints and not _is_from_the_start(chain):
+        raise StoreBroken("no checkpoint can be read; run edged fsck", CHECKPOINTS)
+    chain = _begin_journal(store, chain, report)
+    store.nonces.update((header.number, header.nonce) for header, _ in chain.files)
+    report.replay = Replay(files, chain, store.groups).run()
+    store.batch_number = max(report.replay.last_batch, store.batch_number)
+    for path, _ in report.bad_checkpoints:
+        _move_aside(store, path, report)
+    _tidy_segments(store, checkpoint, report)
+    return report
+
+
+def _begin_journal(store: Store, chain: Chain, report: RecoveryReport) -> Chain:
+    """Open the journal for writing, and bring what may not be durable to its new file. The chain then."""
+    files = store.files
+    last = read_last(files, chain)
+    tail = [] if last is None else [frame for frame in last.frames if frame[0] >= last.durable_to]
+    is_tail_copied = any(frame[1] != BATCH for frame in tail)
+    previous = START
+    if last is not None:
+        report.torn_bytes = last.torn_bytes
+        previous = Position(last.number, last.durable_to)
+        if last.durable_to == HEADER_BYTES:
+            # Not even that the file exists is certain: the new one follows on the one before.
+            header = chain.files[-1][0]
+            previous = Position(header.previous_number, header.previous_end)
+    number = max(chain.highest + 1, report.checkpoint, 1)
+    unused = [file_path(number).rpartition("/")[2] for number in chain.unused]
+    store.begin_journal(number, previous, [*spare_names(files.list(JOURNAL)), *unused])
+    if last is None or not is_tail_copied:
+        return chain
+    buffer = FrameBuffer()
+    for _, kind, group, index, start, size in tail:
+        buffer.add(kind, group, index, last.data[start : start + size])
+    store.journal.take_over(buffer)
+    report.copied_bytes = len(buffer)
+    return read_chain(files, report.checkpoint)
+
+
+def _is_from_the_start(chain: Chain) -> bool:
+    """Whether the journal goes back to the very first file, so that no checkpoint is needed."""
+    return bool(chain.files) and chain.files[0][0].previous_number == 0 and not chain.missing
+
+
+def _restore(store: Store, checkpoint: Checkpoint, report: RecoveryReport) -> None:
+    state = checkpoint.state
+    store.groups[CATALOG].applied = state["catalog"]
+    store.catalog.highest_group = state["highest_group"]
+    store.batch_number = state["last_batch"]
+    store.condemned = state["condemned"]
+    for number, stream_id, account, name, config, applied, machine, log in state["groups"]:
+        command = PutStream(number, stream_id, account, name, config)
+        if log is None:
+            store.catalog.add(command, store.make_log(stream_id, is_in_memory=True), applied)
+            continue
+        restored = _restore_log(store, stream_id, log, report)
+        entry = store.catalog.add(command, restored, applied)
+        assert isinstance(entry.group.machine, StreamMachine)
+        entry.group.machine.restore(machine)
+
+
+def _restore_log(store: Store, stream_id: bytes, log: dict[str, Any], report: RecoveryReport) -> StreamLog:
+    def open_segment(path: str) -> Segment:
+        try:
+            return Segment.open(store.files, path, store.cache)
+        except (Damaged, StoreBroken) as error:
+            if isinstance(error, StoreBroken) and not isinstance(error.__cause__, OSError):
+                raise
+            # Gone or not readable: the store goes on without it, and says so.
+            report.damaged_segments.append((path, str(error)))
+            raise Damaged("a segment cannot be read", path) from error
+
+    return StreamLog.restore(log, open_segment, stream_id, store.read_hot, store.decode_frame)
+
+
+def _tidy_segments(store: Store, checkpoint: Checkpoint | None, report: RecoveryReport) -> None:
+    """Remove what unfinished cycles left; move aside what nobody knows."""
+    known = {path for _, path in store.condemned}
+    if checkpoint is not None:
+        for *_, log in checkpoint.state["groups"]:
+            known.update(segment[0] for segment in (log["segments"] if log else ()))
+    for directory in store.files.list(STREAMS):
+        for name in store.files.list(f"{STREAMS}/{directory}"):
+            path = f"{STREAMS}/{directory}/{name}"
+            if path in known:
+                continue
+            found = segment_name(path.removesuffix(".tmp"))
+            is_unfinished = found is not None and found.generation > report.checkpoint
+            if path.endswith(".tmp") or (is_unfinished and not report.bad_checkpoints):
+                store.files.remove(path)
+            else:
+                _move_aside(store, path, report)
+
+
+def _move_aside(store: Store, path: str, report: RecoveryReport) -> None:
+    name = path.replace("/", "_")
+    taken = store.files.list(LOST_AND_FOUND)
+    target = name
+    for number in range(1, len(taken) + 1):
+        if target not in taken:
+            break
+        target = f"{name}.{number}"
+    store.files.rename(path, f"{LOST_AND_FOUND}/{target}")
+    report.moved_aside.append(path)

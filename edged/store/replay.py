@@ -1,0 +1,198 @@
+"""Brings the groups from a checkpoint to the end of the journal, and says what could not be brought.
+
+Rules:
+* The commands of a group are applied in the order of their indexes. A command that is there twice counts
+once.
+* A gap in the indexes is a hole. What later batch records report of the group says which seqs the messages
+  behind the hole have, and which commands had been refused; this is followed rather than decided again.
+* Without a hole the reports must agree with what replaying gave. If they do not, the state cannot be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from edged.core.batch_record import Applied, BatchRecord
+from edged.core.commands import decode
+from edged.core.frame_twins import decode_append
+from edged.core.frames import APPEND, BATCH, COMMAND, Frame
+from edged.core.stream_machine import StreamMachine
+from edged.store.errors import StoreBroken
+from edged.store.files import Files
+from edged.store.group import Group
+from edged.store.journal import START, Position
+from edged.store.journal_file import file_path
+from edged.store.journal_reader import Chain, Part, read_parts
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Commands that are lost, and the messages among them if `last_seq` >= `first_seq`."""
+
+    group: int
+    first_index: int
+    last_index: int
+    first_seq: int
+    last_seq: int
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What recovery found."""
+
+    files: int = 0
+    records: int = 0
+    torn_bytes: int = 0
+    holes: list[Hole] = field(default_factory=list)
+    damage: list[tuple[str, int, int]] = field(default_factory=list)
+    missing_files: list[int] = field(default_factory=list)
+    ignored_records: int = 0
+    end: Position = START
+    last_batch: int = 0
+
+
+class Replay:
+    """One recovery. `run()` does it all."""
+
+    def __init__(self, files: Files, chain: Chain, groups: dict[int, Group]) -> None:
+        self._files = files
+        self._chain = chain
+        self._groups = groups
+        # Groups that have a hole behind them: up to which index outcomes are known, and the refused ones.
+        self._known: dict[int, tuple[int, frozenset[int]]] = {}
+        self.report = ReplayReport(missing_files=list(chain.missing))
+
+    def run(self) -> ReplayReport:
+        report = self.report
+        for part in read_parts(self._files, self._chain):
+            report.files += 1
+            report.torn_bytes += part.torn_bytes
+            path = file_path(part.number)
+            report.damage += [(path, start, stop) for start, stop in part.damage]
+            report.end = Position(part.number, part.end)
+            self._replay(part)
+        for group in self._groups.values():
+            group.next_index = group.applied + 1
+        return report
+
+    def _replay(self, part: Part) -> None:
+        data = part.data
+        groups = self._groups
+        for position, frame in enumerate(part.frames):
+            offset, kind, number, index, body_start, size = frame
+            if kind == BATCH:
+                self._check(BatchRecord.decode(data[body_start : body_start + size]))
+                self.report.last_batch = index
+                continue
+            group = groups.get(number)
+            if group is None:
+                # Its stream was removed, or is known only from here on.
+                self.report.ignored_records += 1
+                continue
+            if index <= group.applied:
+                continue
+            if index > group.applied + 1:
+                self._pass_hole(group, index, part, position)
+            if kind == APPEND:
+                place = (part.number, offset, body_start + size - offset)
+                self._append(group, index, data, body_start, size, place)
+            elif kind == COMMAND:
+                command = decode(data[body_start : body_start + size])
+                group.machine.apply(command)
+            group.applied = index
+            self.report.records += 1
+
+    def _append(
+        self, group: Group, index: int, data: bytes, body_start: int, size: int, place: tuple[int, int, int]
+    ) -> None:
+        machine = group.machine
+        assert isinstance(machine, StreamMachine), group.number
+        known_to, refused = self._known.get(group.number, (0, frozenset()))
+        if index in refused:
+            return
+        ts_ns, subject, header_bytes, message = decode_append(data, body_start, size)
+        outcome = machine.append(ts_ns, subject, header_bytes, message, place, force=index <= known_to)
+        if not isinstance(outcome, int):
+            group.refused.append(index)
+
+    # --- reports of earlier outcomes ---
+
+    def _check(self, record: BatchRecord) -> None:
+        """Compare a report with the state, for the groups whose whole history is there."""
+        for report in record.applied:
+            group = self._groups.get(report.group)
+            if group is None:
+                continue
+            if report.index > group.applied:
+                # Everything it speaks of stands before it in the journal: the rest is lost.
+                self._lose_end(group, report)
+            elif report.index == group.applied and group.number not in self._known:
+                self._compare(group, report)
+
+    def _compare(self, group: Group, report: Applied) -> None:
+        if group.last_seq != report.last_seq:
+            raise StoreBroken(
+                f"replaying gave seq {group.last_seq} where {report.last_seq} was acknowledged"
+                f" (group {report.group}, index {report.index}); run edged fsck"
+            )
+
+    def _lose_end(self, group: Group, report: Applied) -> None:
+        first_index, first_seq = group.applied + 1, group.last_seq + 1
+        if isinstance(group.machine, StreamMachine) and report.last_seq >= first_seq:
+            group.machine.lose(first_seq, report.last_seq)
+        self.report.holes.append(Hole(group.number, first_index, report.index, first_seq, report.last_seq))
+        group.applied = report.index
+
+    def _pass_hole(self, group: Group, index: int, part: Part, position: int) -> None:
+        """Commands before `index` are lost. Find out how many of them were messages."""
+        first_index = group.applied + 1
+        last_index = index - 1
+        lost = last_index - first_index + 1
+        first_seq = group.last_seq + 1
+        last_seq = first_seq - 1
+        if isinstance(group.machine, StreamMachine):
+            report = self._report_after(group.number, index, part, position)
+            if report is not None:
+                refused = frozenset(report.refused)
+                kept = self._appends_between(group.number, index, report.index, part, position) - refused
+                last_seq = max(last_seq, report.last_seq - len(kept))
+                self._known[group.number] = (report.index, refused)
+            else:
+                # Nothing tells: a seq that was never used does no harm, one used twice would.
+                last_seq = first_seq + lost - 1
+            if last_seq >= first_seq:
+                group.machine.lose(first_seq, last_seq)
+        self.report.holes.append(Hole(group.number, first_index, last_index, first_seq, last_seq))
+        group.applied = last_index
+
+    def _report_after(self, group: int, index: int, part: Part, position: int) -> Applied | None:
+        """The first report of a group at or behind an index, with everything refused on the way to it."""
+        refused: list[int] = []
+        for data, frame in self._frames_after(part, position):
+            if frame[1] != BATCH:
+                continue
+            for report in BatchRecord.decode(data[frame[4] : frame[4] + frame[5]]).applied:
+                if report.group == group:
+                    refused += report.refused
+                    if report.index >= index:
+                        return Applied(group, report.index, report.last_seq, tuple(refused))
+        return None
+
+    def _appends_between(self, group: int, first: int, last: int, part: Part, position: int) -> set[int]:
+        found: set[int] = set()
+        for _, (_, kind, number, index, _, _) in self._frames_after(part, position):
+            if number == group and kind == APPEND and first <= index <= last:
+                found.add(index)
+            elif number == group and kind != BATCH and index > last:
+                break
+        return found
+
+    def _frames_after(self, part: Part, position: int) -> Iterator[tuple[bytes, Frame]]:
+        """The frames from a position on, through all files that follow."""
+        for frame in islice(part.frames, position, None):
+            yield part.data, frame
+        for later in read_parts(self._files, self._chain, start_after=part.number):
+            for frame in later.frames:
+                yield later.data, frame

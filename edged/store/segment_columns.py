@@ -1,0 +1,235 @@
+"""The inner bytes of a segment's sections: columns of numbers, blocks of messages, the table of subjects.
+
+A column is an array of numbers in as few bytes each as the largest needs. A block is made of columns too,
+and of the subjects and the data, each of them together: that compresses better than message after message,
+and it is encoded and decoded by a few calls for all messages instead of some for each.
+
+Rules: nothing here reads or writes a file; counts and sizes are checked against what is there before memory
+is set aside for them; what does not fit raises Damaged.
+Invariant: seqs grow strictly within a block and from block to block.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
+from operator import sub
+from typing import Final, TypeAlias
+
+from edged.core.message import Message
+from edged.store.errors import Damaged
+from edged.store.segment_format import Prelude
+
+_COLUMN: Final = struct.Struct("<sI")
+_IS_LITTLE_ENDIAN: Final = sys.byteorder == "little"
+# Unsigned numbers in 1, 2, 4 or 8 bytes, and signed ones in 8.
+_LIMITS: Final = (("B", 0xFF), ("H", 0xFFFF), ("I", 0xFFFFFFFF), ("Q", 0xFFFFFFFFFFFFFFFF))
+_TYPECODES: Final = frozenset("BHIQq")
+Column: TypeAlias = "array[int]"
+Seqs: TypeAlias = Sequence[int]  # a range where no seq is missing, else an array
+
+# The named tuple's own constructor is a Python function; this one is not.
+_message_of = partial(tuple.__new__, Message)
+
+
+# --- columns ---
+
+
+def pack_column(values: Sequence[int]) -> bytes:
+    """Unsigned numbers, each in as many bytes as the largest needs; a signed array as it is."""
+    if isinstance(values, array) and values.typecode == "q":
+        column = values
+    else:
+        largest = max(values, default=0)
+        column = array(next(code for code, limit in _LIMITS if largest <= limit), values)
+    if not _IS_LITTLE_ENDIAN:
+        column = column[:]
+        column.byteswap()
+    return _COLUMN.pack(column.typecode.encode(), len(column)) + column.tobytes()
+
+
+def unpack_column(raw: bytes, offset: int) -> tuple[Column, int]:
+    """The numbers at `offset`, and where the next thing begins."""
+    if offset + _COLUMN.size > len(raw):
+        raise Damaged("a column is missing")
+    code, count = _COLUMN.unpack_from(raw, offset)
+    typecode = code.decode("latin-1")
+    if typecode not in _TYPECODES:
+        raise Damaged("a column of unknown type")
+    column: Column = array(typecode)
+    start = offset + _COLUMN.size
+    end = start + count * column.itemsize
+    if end > len(raw):
+        raise Damaged("a column is cut off")
+    column.frombytes(raw[start:end])
+    if not _IS_LITTLE_ENDIAN:
+        column.byteswap()
+    return column, end
+
+
+def pack_seqs(seqs: Sequence[int]) -> bytes:
+    """Seqs by their distances, and none at all where each is one more than the last."""
+    if not seqs or seqs[-1] - seqs[0] == len(seqs) - 1:
+        return pack_column(())
+    return pack_column(array("Q", map(sub, seqs[1:], seqs)))
+
+
+def unpack_seqs(raw: bytes, offset: int, first_seq: int, count: int) -> tuple[Seqs, int]:
+    """The seqs of a block or segment of `count` messages that begins with `first_seq`."""
+    distances, end = unpack_column(raw, offset)
+    if not distances:
+        return range(first_seq, first_seq + count), end
+    if len(distances) != count - 1:
+        raise Damaged("seqs do not match the count")
+    try:
+        return array("Q", accumulate(distances, initial=first_seq)), end
+    except OverflowError:
+        raise Damaged("seqs run over") from None
+
+
+# --- blocks ---
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Messages, decoded as far as columns; those asked for are put together then."""
+
+    seqs: Seqs
+    times_ns: Column
+    codes: Column
+    header_sizes: Column
+    bounds: Column  # the data of message i is raw[bounds[i]:bounds[i + 1]]
+    subjects: list[bytes]  # by code, which has a meaning within this block only
+    raw: bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory it takes."""
+        return len(self.raw) + 32 * len(self.times_ns) + 64 * len(self.subjects) + 512
+
+    def messages(self, start: int, end: int) -> list[Message]:
+        """The messages from one position to another."""
+        raw = self.raw
+        bounds = self.bounds[start : end + 1].tolist()
+        subjects = self.subjects
+        return list(
+            map(
+                _message_of,
+                zip(
+                    self.seqs[start:end],
+                    self.times_ns[start:end],
+                    [subjects[code] for code in self.codes[start:end]],
+                    self.header_sizes[start:end],
+                    [raw[low:high] for low, high in pairwise(bounds)],
+                    strict=False,
+                ),
+            )
+        )
+
+    def message(self, position: int) -> Message:
+        """One message."""
+        return Message(
+            self.seqs[position],
+            self.times_ns[position],
+            self.subjects[self.codes[position]],
+            self.header_sizes[position],
+            self.raw[self.bounds[position] : self.bounds[position + 1]],
+        )
+
+
+def pack_block(
+    seqs: Sequence[int],
+    times_ns: Sequence[int],
+    subjects: Sequence[bytes],
+    header_sizes: Sequence[int],
+    datas: Sequence[bytes],
+    codes: dict[bytes, int],
+) -> bytes:
+    """The raw bytes of a block; `codes` numbers its different subjects in order."""
+    return b"".join(
+        (
+            pack_seqs(seqs),
+            pack_column(array("q", [times_ns[0], *map(sub, times_ns[1:], times_ns)])),
+            pack_column(list(map(codes.__getitem__, subjects))),
+            pack_column(header_sizes),
+            pack_column(list(map(len, datas))),
+            pack_column(list(map(len, codes))),
+            *codes,
+            *datas,
+        )
+    )
+
+
+def unpack_block(raw: bytes, prelude: Prelude) -> Block:
+    """A block from its raw bytes."""
+    seqs, offset = unpack_seqs(raw, 0, prelude.first_seq, prelude.message_count)
+    steps, offset = unpack_column(raw, offset)
+    codes, offset = unpack_column(raw, offset)
+    header_sizes, offset = unpack_column(raw, offset)
+    sizes, offset = unpack_column(raw, offset)
+    subjects, offset = _unpack_subjects(raw, offset)
+    if any(len(column) != prelude.message_count for column in (steps, codes, header_sizes, sizes)):
+        raise Damaged("the columns of a block differ in length")
+    if not prelude.message_count or seqs[-1] != prelude.last_seq or max(codes) >= len(subjects):
+        raise Damaged("a block contradicts itself")
+    try:
+        times_ns = array("q", accumulate(steps))
+        bounds = array("I", accumulate(sizes, initial=offset))
+    except OverflowError:
+        raise Damaged("the numbers of a block run over") from None
+    if bounds[-1] != len(raw):
+        raise Damaged("the data of a block has another size")
+    return Block(seqs, times_ns, codes, header_sizes, bounds, subjects, raw)
+
+
+# --- subjects ---
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectSummary:
+    """How often a subject is in a segment, and where first and last. Its position in the list is its code."""
+
+    subject: bytes
+    count: int
+    first_seq: int
+    last_seq: int
+
+
+def pack_subjects(summaries: Sequence[SubjectSummary], first_seq: int) -> bytes:
+    """The table of subjects."""
+    return b"".join(
+        (
+            pack_column([summary.count for summary in summaries]),
+            pack_column([summary.first_seq - first_seq for summary in summaries]),
+            pack_column([summary.last_seq - summary.first_seq for summary in summaries]),
+            pack_column([len(summary.subject) for summary in summaries]),
+            *[summary.subject for summary in summaries],
+        )
+    )
+
+
+def unpack_subject_table(raw: bytes, first_seq: int) -> list[SubjectSummary]:
+    """The table of subjects, from its raw bytes."""
+    counts, offset = unpack_column(raw, 0)
+    firsts, offset = unpack_column(raw, offset)
+    spans, offset = unpack_column(raw, offset)
+    subjects, offset = _unpack_subjects(raw, offset)
+    if not len(counts) == len(firsts) == len(spans) == len(subjects) or offset != len(raw):
+        raise Damaged("the table of subjects contradicts itself")
+    return [
+        SubjectSummary(subject, count, first_seq + first, first_seq + first + span)
+        for subject, count, first, span in zip(subjects, counts, firsts, spans, strict=True)
+    ]
+
+
+def _unpack_subjects(raw: bytes, offset: int) -> tuple[list[bytes], int]:
+    sizes, offset = unpack_column(raw, offset)
+    bounds = list(accumulate(sizes, initial=offset))
+    if bounds[-1] > len(raw):
+        raise Damaged("subjects are cut off")
+    return [raw[low:high] for low, high in pairwise(bounds)], bounds[-1]

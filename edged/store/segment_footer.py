@@ -1,0 +1,225 @@
+"""What a segment knows of itself besides its messages: the table of blocks and the columns over all messages.
+
+The footer holds the table, and each column itself while it is small, else where its section is. A `Tally`
+gathers the columns while blocks pass, when a segment is written and when one is rebuilt from its blocks;
+from the same blocks come the same bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import lt
+from typing import Final, NamedTuple, TypeAlias
+
+from edged.core.message import counted_bytes
+from edged.store.errors import Damaged
+from edged.store.segment_columns import (
+    Column,
+    SubjectSummary,
+    pack_column,
+    pack_seqs,
+    pack_subjects,
+    unpack_column,
+)
+from edged.store.segment_format import CODES, COLUMN_KINDS, EXPIRIES, SEQS, SIZES, SUBJECTS
+
+INLINE_BYTES_MAX: Final = 1024  # a larger column has a section of its own
+_HERE: Final = struct.Struct("<BBI")  # kind, one, size; the column follows
+_ELSEWHERE: Final = struct.Struct("<BBQI")  # kind, zero, offset and size of the section
+
+
+class Span(NamedTuple):
+    """A section's place in the file."""
+
+    offset: int
+    size: int
+
+
+Columns: TypeAlias = Mapping[int, bytes | Span]  # by kind: the raw bytes, or where they are
+
+
+class BlockEntry(NamedTuple):
+    """A block, as the table knows it."""
+
+    number: int
+    first_seq: int
+    last_seq: int
+    message_count: int
+    first_ts_ns: int
+    max_ts_ns: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTable:
+    """All blocks, in order of their seqs."""
+
+    numbers: Column
+    first_seqs: Column
+    last_seqs: Column
+    counts: Column
+    first_times_ns: Column
+    # Times may go back, as clocks do; the largest up to and with each block never does.
+    times_ns_so_far: Column
+    max_times_ns: Column
+    offsets: Column
+    sizes: Column
+
+    @classmethod
+    def of(cls, entries: Sequence[BlockEntry]) -> BlockTable:
+        """The table of these blocks."""
+        return cls.of_columns(*zip(*entries, strict=True))
+
+    @classmethod
+    def of_columns(cls, *columns: Sequence[int]) -> BlockTable:
+        """The table from its columns, which are the fields of BlockEntry in order."""
+        numbers, first_seqs, last_seqs, counts, first_times, max_times, offsets, sizes = columns
+        return cls(
+            numbers=array("I", numbers),
+            first_seqs=array("Q", first_seqs),
+            last_seqs=array("Q", last_seqs),
+            counts=array("I", counts),
+            first_times_ns=array("q", first_times),
+            times_ns_so_far=array("q", accumulate(max_times, max)),
+            max_times_ns=array("q", max_times),
+            offsets=array("Q", offsets),
+            sizes=array("I", sizes),
+        )
+
+    def __len__(self) -> int:
+        return len(self.first_seqs)
+
+    def entry(self, position: int) -> BlockEntry:
+        """One block."""
+        return BlockEntry(
+            self.numbers[position],
+            self.first_seqs[position],
+            self.last_seqs[position],
+            self.counts[position],
+            self.first_times_ns[position],
+            self.max_times_ns[position],
+            self.offsets[position],
+            self.sizes[position],
+        )
+
+    def entries(self) -> list[BlockEntry]:
+        """All blocks."""
+        return [self.entry(position) for position in range(len(self))]
+
+
+def pack_footer(table: BlockTable, columns: Columns) -> bytes:
+    """The raw bytes of a footer."""
+    fields = (
+        *(table.numbers, table.first_seqs, table.last_seqs, table.counts),
+        *(table.first_times_ns, table.max_times_ns, table.offsets, table.sizes),
+    )
+    parts = [pack_column(field) for field in fields]
+    for kind in COLUMN_KINDS:
+        column = columns[kind]
+        if isinstance(column, Span):
+            parts.append(_ELSEWHERE.pack(kind, 0, *column))
+        else:
+            parts += _HERE.pack(kind, 1, len(column)), column
+    return b"".join(parts)
+
+
+def unpack_footer(raw: bytes) -> tuple[BlockTable, dict[int, bytes | Span]]:
+    """Table and columns, from the raw bytes of a footer."""
+    offset = 0
+    fields = []
+    for _ in BlockEntry._fields:
+        field, offset = unpack_column(raw, offset)
+        fields.append(field)
+    columns: dict[int, bytes | Span] = {}
+    try:
+        table = BlockTable.of_columns(*fields)
+        for _ in COLUMN_KINDS:
+            kind, is_here, size = _HERE.unpack_from(raw, offset)
+            if is_here:
+                offset += _HERE.size + size
+                columns[kind] = raw[offset - size : offset]
+            else:
+                kind, _, *span = _ELSEWHERE.unpack_from(raw, offset)
+                columns[kind] = Span(*span)
+                offset += _ELSEWHERE.size
+    except (ValueError, OverflowError, struct.error) as error:
+        raise Damaged(f"the footer cannot be understood ({error})") from error
+    if (
+        len({len(field) for field in fields}) != 1
+        or offset != len(raw)
+        or columns.keys() != set(COLUMN_KINDS)
+        or not len(table)
+    ):
+        raise Damaged("the footer contradicts itself")
+    return table, columns
+
+
+class Tally:
+    """The columns over all messages, while the blocks pass in order."""
+
+    __slots__ = (
+        *("_codes", "_counts", "_expiries", "_expiry_seqs", "_first_seqs", "_last_seqs"),
+        *("_numbers", "_seqs", "_sizes"),
+    )
+
+    def __init__(self) -> None:
+        self._seqs = array("Q")
+        self._sizes = array("I")
+        self._codes = array("I")
+        self._numbers: dict[bytes, int] = {}
+        # Of each subject, by its code.
+        self._counts = array("I")
+        self._first_seqs = array("Q")
+        self._last_seqs = array("Q")
+        self._expiry_seqs = array("Q")
+        self._expiries = array("Q")
+
+    def add(
+        self,
+        seqs: Sequence[int],
+        subjects: Sequence[bytes],
+        header_sizes: Sequence[int],
+        data_sizes: Sequence[int],
+    ) -> int:
+        """Take in a block; return how many bytes its messages count for."""
+        last_seq = self._seqs[-1] if self._seqs else -1
+        assert seqs[0] > last_seq and all(map(lt, seqs, seqs[1:])), (last_seq, seqs[0], seqs[-1])
+        sizes = array("I", map(counted_bytes, map(len, subjects), header_sizes, data_sizes))
+        self._seqs.extend(seqs)
+        self._sizes.extend(sizes)
+        last_seqs = dict(zip(subjects, seqs, strict=True))
+        first_seqs = dict(zip(reversed(subjects), reversed(seqs), strict=True))
+        for subject, count in Counter(subjects).items():
+            code = self._numbers.setdefault(subject, len(self._counts))
+            if code == len(self._counts):
+                self._counts.append(count)
+                self._first_seqs.append(first_seqs[subject])
+                self._last_seqs.append(last_seqs[subject])
+            else:
+                self._counts[code] += count
+                self._last_seqs[code] = last_seqs[subject]
+        self._codes.extend(map(self._numbers.__getitem__, subjects))
+        return sum(sizes)
+
+    def add_expiry(self, seq: int, expires_ns: int) -> None:
+        """Remember when a message of the block expires."""
+        self._expiry_seqs.append(seq)
+        self._expiries.append(expires_ns)
+
+    def columns(self) -> dict[int, bytes]:
+        """The raw bytes of every column, by kind."""
+        first_seq = self._seqs[0]
+        summaries = list(map(SubjectSummary, self._numbers, self._counts, self._first_seqs, self._last_seqs))
+        return {
+            SEQS: pack_seqs(self._seqs),
+            CODES: pack_column(self._codes),
+            SIZES: pack_column(self._sizes),
+            SUBJECTS: pack_subjects(summaries, first_seq),
+            EXPIRIES: pack_column(self._expiry_seqs) + pack_column(self._expiries),
+        }

@@ -1,0 +1,251 @@
+"""Writes a segment: messages in, one immutable file out, or none.
+
+The file is written under another name, made durable, and only then given its own, so that a segment is
+there completely or not at all. Memory holds one block and the columns (about 16 bytes per message), never
+all messages. Any thread may write; each call has everything it needs to itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from edged.core.message import Message
+from edged.store.box import LABEL_PLAIN, SALT_BYTES, Box, Keyring
+from edged.store.errors import StoreBroken, StoreError, StoreFull
+from edged.store.files import File, Files
+from edged.store.segment_columns import pack_block
+from edged.store.segment_footer import INLINE_BYTES_MAX, BlockEntry, BlockTable, Span, Tally, pack_footer
+from edged.store.segment_format import (
+    BLOCK,
+    BOX_PURPOSE,
+    FOOTER,
+    HEADER_BYTES,
+    Header,
+    Prelude,
+    compressor,
+    pack_section,
+    segment_name,
+)
+
+BLOCK_BYTES: Final = 64 << 10  # before compression; a larger message has a block of its own
+TEMPORARY_SUFFIX: Final = ".tmp"
+ROW_BYTES: Final = 20  # about what the columns of a block take for a message
+_NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+# When a message expires, or 0 for never; asked only about messages with headers.
+Expiry = Callable[[Message], int]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """What was written. Without messages there is no file, and all figures are 0."""
+
+    path: str
+    count: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    first_ts_ns: int = 0
+    last_ts_ns: int = 0
+    message_bytes: int = 0
+    file_bytes: int = 0
+
+
+def write_segment(
+    files: Files,
+    path: str,
+    stream_id: bytes,
+    messages: Iterable[Message],
+    keys: Keyring | None = None,
+    expires_ns: Expiry | None = None,
+    salt: bytes | None = None,
+) -> SegmentInfo:
+    """Write messages, in the order of their seqs, to a new segment and make it durable under its name.
+
+    The path is one of `segment_path`; no seq is below the one in it. `salt` is drawn at random unless a test
+    wants the same bytes every time; it must never be used for two files.
+    """
+    name = segment_name(path)
+    assert name is not None and name.stream_id == stream_id, path
+    salt = os.urandom(SALT_BYTES) if salt is None else salt
+    box = keys.box(BOX_PURPOSE, salt) if keys is not None else None
+    label = box.label if box is not None else LABEL_PLAIN
+    identity = Prelude(BLOCK, label, stream_id, salt, name.first_seq, name.generation, *[0] * 9)
+    temporary = path + TEMPORARY_SUFFIX
+    try:
+        _make_place(files, path)
+        file = _create(files, temporary)
+        try:
+            info = _Writer(file, path, identity, box, expires_ns).write(messages)
+            if info.count:
+                file.sync()
+        except BaseException:
+            _remove(files, temporary)
+            raise
+        finally:
+            file.close()
+        if not info.count:
+            _remove(files, temporary)
+            return info
+        files.rename(temporary, path)
+        _sync_names(files, path)
+    except OSError as error:
+        raise _translated(error, path) from error
+    return info
+
+
+class _Writer:
+    """One segment on its way to the disk."""
+
+    def __init__(
+        self, file: File, path: str, identity: Prelude, box: Box | None, expires_ns: Expiry | None
+    ) -> None:
+        self._file = file
+        self._path = path
+        self._identity = identity
+        self._box = box
+        self._expires_ns = expires_ns
+        self._compress = compressor()
+        self._offset = HEADER_BYTES
+        self._tally = Tally()
+        self._blocks: list[Prelude] = []
+        self._entries: list[BlockEntry] = []
+
+    def write(self, messages: Iterable[Message]) -> SegmentInfo:
+        """Take in all messages and finish the file."""
+        gathered: list[Message] = []
+        gathered_bytes = 0
+        for message in messages:
+            size = len(message[4]) + ROW_BYTES
+            if gathered_bytes + size > BLOCK_BYTES and gathered:
+                self._write_block(gathered)
+                gathered.clear()
+                gathered_bytes = 0
+            gathered.append(message)
+            gathered_bytes += size
+        if gathered:
+            self._write_block(gathered)
+        return self._finish() if self._blocks else SegmentInfo(self._path)
+
+    def _write_block(self, messages: list[Message]) -> None:
+        seqs, times_ns, subjects, header_sizes, datas = zip(*messages, strict=True)
+        assert seqs[0] >= self._identity.name_seq, (seqs[0], self._path)
+        message_bytes = self._tally.add(seqs, subjects, header_sizes, list(map(len, datas)))
+        if self._expires_ns is not None and any(header_sizes):
+            for message in messages:
+                expires_ns = self._expires_ns(message) if message.header_bytes else 0
+                if expires_ns:
+                    self._tally.add_expiry(message.seq, expires_ns)
+        codes = dict(zip(dict.fromkeys(subjects), range(len(subjects)), strict=False))
+        prelude = self._identity._replace(
+            number=len(self._blocks),
+            message_count=len(messages),
+            first_seq=seqs[0],
+            last_seq=seqs[-1],
+            first_ts_ns=times_ns[0],
+            last_ts_ns=times_ns[-1],
+            max_ts_ns=max(times_ns),
+            message_bytes=message_bytes,
+        )
+        span = self._write_section(prelude, pack_block(seqs, times_ns, subjects, header_sizes, datas, codes))
+        self._blocks.append(prelude)
+        self._entries.append(entry_of(prelude, span))
+
+    def _write_section(self, prelude: Prelude, raw: bytes) -> Span:
+        blob = pack_section(prelude, raw, self._compress, self._box)
+        span = Span(self._offset, len(blob))
+        self._file.write_at(self._offset, blob)
+        self._offset += len(blob)
+        return span
+
+    def _finish(self) -> SegmentInfo:
+        whole = whole_of(self._blocks)
+        columns: dict[int, bytes | Span] = {}
+        for kind, raw in self._tally.columns().items():
+            is_small = len(raw) <= INLINE_BYTES_MAX
+            columns[kind] = raw if is_small else self._write_section(whole._replace(kind=kind), raw)
+        footer = whole._replace(kind=FOOTER)
+        span = self._write_section(footer, pack_footer(BlockTable.of(self._entries), columns))
+        # Last, because only now everything in it is known; nobody sees the file before.
+        self._file.write_at(0, Header(footer, *span).pack())
+        return SegmentInfo(
+            path=self._path,
+            count=whole.message_count,
+            first_seq=whole.first_seq,
+            last_seq=whole.last_seq,
+            first_ts_ns=whole.first_ts_ns,
+            last_ts_ns=whole.last_ts_ns,
+            message_bytes=whole.message_bytes,
+            file_bytes=self._offset,
+        )
+
+
+def entry_of(prelude: Prelude, span: Span) -> BlockEntry:
+    """A block's line in the table, from what the block says of itself."""
+    return BlockEntry(
+        number=prelude.number,
+        first_seq=prelude.first_seq,
+        last_seq=prelude.last_seq,
+        message_count=prelude.message_count,
+        first_ts_ns=prelude.first_ts_ns,
+        max_ts_ns=prelude.max_ts_ns,
+        offset=span.offset,
+        size=span.size,
+    )
+
+
+def whole_of(blocks: list[Prelude]) -> Prelude:
+    """The figures of a segment that consists of these blocks."""
+    return blocks[0]._replace(
+        number=0,
+        raw_bytes=0,
+        message_count=sum(block.message_count for block in blocks),
+        last_seq=blocks[-1].last_seq,
+        last_ts_ns=blocks[-1].last_ts_ns,
+        max_ts_ns=max(block.max_ts_ns for block in blocks),
+        message_bytes=sum(block.message_bytes for block in blocks),
+    )
+
+
+# --- names and errors ---
+
+
+def _directories(path: str) -> list[str]:
+    """The directory of a file and those above it, up to the root."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:depth]) for depth in range(len(parts), -1, -1)]
+
+
+def _make_place(files: Files, path: str) -> None:
+    files.make_directory(_directories(path)[0])
+
+
+def _create(files: Files, path: str) -> File:
+    try:
+        return files.create(path)
+    except FileExistsError:
+        # Left by a write that a crash cut short; it never had the name of a segment.
+        files.remove(path)
+        return files.create(path)
+
+
+def _sync_names(files: Files, path: str) -> None:
+    # The directories above are synced too, as they may be new; where nothing changed that is cheap.
+    for directory in _directories(path):
+        files.sync_directory(directory)
+
+
+def _remove(files: Files, path: str) -> None:
+    # A temporary file that stays behind costs room only, and the next attempt removes it.
+    with suppress(OSError):
+        files.remove(path)
+
+
+def _translated(error: OSError, path: str) -> StoreError:
+    if error.errno in _NO_ROOM:
+        return StoreFull("no room for a segment", path)
+    return StoreBroken(f"a segment cannot be written ({error.strerror or error})", path)

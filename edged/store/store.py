@@ -1,0 +1,340 @@
+"""The store of one node: what is committed is here, and still here after a crash.
+
+Commands are gathered into a batch (`add`, `add_appends`), which is closed, written by whoever may wait for
+the disk, and finished: applied, and everybody told. `commit()` does all of it at once.
+
+Rules:
+* Nothing is applied before it is durable (or written, where a weaker mode was chosen by name).
+* Everything but `write()` and a cycle's `run()` happens in one thread.
+* When a batch could not be written, so is what gathered behind it: the indexes are given out anew.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from edged.core.batch_record import Applied, BatchRecord
+from edged.core.commands import Ack, Command, Delete, Dispatch, Expire, Purge, RemoveStream, Shed, encode
+from edged.core.frame_twins import decode_append, scan
+from edged.core.frames import BATCH, COMMAND, HEADER_BYTES
+from edged.core.stream_machine import MessageLog, Outcome, StreamMachine
+from edged.core.wire import Publish
+from edged.store.batch import Appends, Batch, Change, Done
+from edged.store.block_cache import BlockCache
+from edged.store.checkpoint import CHECKPOINTS
+from edged.store.cycle import STREAMS, Border, Cycle
+from edged.store.errors import Damaged, StoreBroken, StoreError
+from edged.store.files import File, Files
+from edged.store.group import CATALOG, Catalog, Group, StreamEntry
+from edged.store.journal import Journal, Position
+from edged.store.journal_file import JOURNAL, file_path
+from edged.store.memory_log import MemoryLog
+from edged.store.recovery import LOST_AND_FOUND, RecoveryReport, recover
+from edged.store.stream_log import StreamLog
+from edged.store.tail import Tail
+
+FREES_SPACE = (Delete, Purge, Expire, Shed, RemoveStream)
+# Commands written once. All others are written twice: losing one of those to a bad sector would bring back
+# what is gone, or forget a stream. A lost one of these costs a delivery too many.
+SINGLE = (Ack, Dispatch)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How a store works. See jetstream{} in edged.conf.example."""
+
+    journal_file_bytes: int = 32 * 1024 * 1024
+    is_sync_always: bool = True
+    tail_bytes: int = 8 * 1024 * 1024
+    cache_bytes: int = 16 * 1024 * 1024
+    now_ns: Callable[[], int] = time.time_ns
+    draw_nonce: Callable[[], int] = field(default=lambda: random.SystemRandom().randrange(1, 1 << 64) | 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A message to be stored, for commit()."""
+
+    subject: bytes
+    header_bytes: int
+    data: bytes
+
+
+class Store:
+    """Made by open()."""
+
+    def __init__(self, files: Files, options: StoreOptions, lock: File) -> None:
+        self.files = files
+        self.options = options
+        self.groups: dict[int, Group] = {}
+        self.catalog = Catalog(self.groups, self.make_log)
+        self.groups[CATALOG] = Group(CATALOG, self.catalog)
+        self.cache = BlockCache(options.cache_bytes)
+        self.tail = Tail(options.tail_bytes)
+        self.report: RecoveryReport
+        self.journal: Journal
+        self._lock = lock
+        self._gathering = Batch()
+        self.batch_number = 0
+        self.nonces: dict[int, int] = {}
+        # Segments that are not in use, and before which checkpoint they were given up: [number, path].
+        self.condemned: list[Any] = []
+        self._applied_file = 0
+        self._touched: set[Group] = set()
+        self._border: Border | None = None
+        self._cycle: Cycle | None = None
+        self._readers: dict[int, File] = {}
+
+    @classmethod
+    def open(cls, files: Files, options: StoreOptions | None = None) -> Store:
+        """Recover what is there, or begin. Raises StoreBroken."""
+        options = options or StoreOptions()
+        for directory in (JOURNAL, CHECKPOINTS, STREAMS, LOST_AND_FOUND):
+            files.make_directory(directory)
+        files.sync_directory("")
+        try:
+            lock = files.lock("lock")
+        except BlockingIOError as error:
+            raise StoreBroken("another process has the store open", "lock") from error
+        store = cls(files, options, lock)
+        store.report = recover(store)
+        # The journal has been begun already when the end of the last one was brought over.
+        store._applied_file = store.journal.number
+        # What the last batch records said may have been left behind: the next one says it again.
+        store._touched.update(store.groups.values())
+        return store
+
+    def begin_journal(self, number: int, previous: Position, spares: list[str]) -> None:
+        """Write to a new file from now on."""
+        options = self.options
+        self.journal = Journal(
+            self.files,
+            options.journal_file_bytes,
+            number,
+            options.draw_nonce,
+            options.now_ns,
+            previous,
+            spares,
+        )
+
+    # --- streams ---
+
+    def stream(self, group: int) -> StreamEntry:
+        """The stream of a group. KeyError without one."""
+        return self.catalog.streams[group]
+
+    def make_log(self, stream_id: bytes, is_in_memory: bool) -> MessageLog:
+        """An empty log for a new stream."""
+        return MemoryLog() if is_in_memory else StreamLog(stream_id, self.read_hot, self.decode_frame)
+
+    def read_hot(self, file: int, offset: int, size: int) -> bytes:
+        """The frame of a message that is still in the journal. Raises Damaged."""
+        found = self.tail.find(file, offset, size)
+        if found is None:
+            reader = self._readers.get(file)
+            if reader is None:
+                reader = self._readers[file] = self.files.open(file_path(file))
+            found = reader.read_at(offset, size)
+            frames = scan(found, self.nonces[file], 0, offset).frames
+            if len(frames) != 1 or frames[0][0] != 0:
+                raise Damaged("a message cannot be read", file_path(file), offset)
+        return found
+
+    @staticmethod
+    def decode_frame(frame: bytes) -> tuple[int, bytes, int, bytes]:
+        """Time, subject, header bytes and data of a message from its frame."""
+        return decode_append(frame, HEADER_BYTES, len(frame) - HEADER_BYTES)
+
+    # --- committing ---
+
+    def add(self, group: int, command: Command, done: Done) -> None:
+        """Let a command be part of the next batch."""
+        target = self.groups[group]
+        batch = self._gathering
+        index = target.next_index
+        target.next_index = index + 1
+        body = encode(command)
+        batch.buffer.add(COMMAND, group, index, body)
+        if not isinstance(command, SINGLE):
+            batch.buffer.add(COMMAND, group, index, body)
+        batch.frees_space = batch.frees_space and isinstance(command, FREES_SPACE)
+        batch.entries.append(Change(group, index, command, done))
+
+    def add_appends(self, group: int, messages: Sequence[Publish], ts_ns: int, done: Done) -> None:
+        """Let messages for one stream be part of the next batch."""
+        target = self.groups[group]
+        batch = self._gathering
+        first_index = target.next_index
+        offsets = batch.buffer.add_appends(group, first_index, ts_ns, messages)
+        target.next_index = first_index + len(messages)
+        batch.frees_space = False
+        batch.entries.append(Appends(group, first_index, ts_ns, messages, offsets, done))
+
+    @property
+    def gathered_bytes(self) -> int:
+        """How much waits for the next batch."""
+        return len(self._gathering.buffer)
+
+    @property
+    def is_sync_needed(self) -> bool:
+        """Whether what has gathered waits for the disk, not only for the operating system."""
+        return self.options.is_sync_always
+
+    @property
+    def has_gathered(self) -> bool:
+        """Whether a command waits for the next batch."""
+        return bool(self._gathering.entries)
+
+    def close_batch(self) -> Batch:
+        """Take what has gathered; it must be written and finished before the next batch is written."""
+        batch, self._gathering = self._gathering, Batch()
+        self._end_batch(batch)
+        return batch
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch and make it durable. May run in another thread."""
+        try:
+            batch.position = self.journal.commit(
+                batch.buffer, self.options.is_sync_always, is_small_file_ok=batch.frees_space
+            )
+        except StoreError as error:
+            batch.error = error
+
+    def finish(self, batch: Batch) -> None:
+        """Apply a batch that was written, or refuse it; tell everybody."""
+        if batch.error is not None:
+            self._refuse(batch, batch.error)
+            return
+        self.nonces[batch.position.file] = self.journal.nonce
+        if batch.position.file != self._applied_file:
+            self._pass_border(batch.position.file)
+        self.tail.add(batch.position.file, batch.position.offset, batch.buffer)
+        for entry in batch.entries:
+            entry.done(self._apply(entry, batch.position))
+
+    def commit(self, proposals: Iterable[tuple[int, Command | Append]]) -> list[Outcome | StoreError]:
+        """Commit some commands and wait for it. For programs that have nothing else to do."""
+        outcomes: list[Outcome | StoreError] = []
+        ts_ns = self.options.now_ns()
+        for group, command in proposals:
+            place = len(outcomes)
+            outcomes.append(0)
+            done = partial(_keep_outcome, outcomes, place)
+            if isinstance(command, Append):
+                message = (command.subject, None, command.header_bytes, command.data)
+                self.add_appends(group, [message], ts_ns, done)
+            else:
+                self.add(group, command, done)
+        batch = self.close_batch()
+        self.write(batch)
+        self.finish(batch)
+        return outcomes
+
+    def seal_tail(self) -> None:
+        """Say in the journal that everything in it is durable, without a sync: called when it goes idle."""
+        if self._touched and self.journal.position.file:
+            batch = Batch()
+            self._end_batch(batch)
+            self.journal.note(batch.buffer)
+
+    def close(self) -> None:
+        """End in order: nothing is replayed twice, nothing is torn. Raises StoreBroken."""
+        try:
+            self.seal_tail()
+            self.journal.close()
+        finally:
+            for reader in self._readers.values():
+                reader.close()
+            self._lock.close()
+
+    # --- maintenance: old journal files become segments and a checkpoint ---
+
+    @property
+    def is_cycle_due(self) -> bool:
+        """Whether a journal file is complete and waits to be sealed."""
+        return self._border is not None and self._cycle is None
+
+    def begin_cycle(self) -> Cycle:
+        """Take the border that was passed last. Its run() may go on in another thread; then end_cycle()."""
+        assert self._border is not None and self._cycle is None
+        self._cycle = Cycle(self, self._border)
+        self._border = None
+        return self._cycle
+
+    def end_cycle(self) -> None:
+        """Take over what a cycle made. What it could not make is tried again at the next border."""
+        cycle, self._cycle = self._cycle, None
+        assert cycle is not None
+        for number in cycle.adopt():
+            self.nonces.pop(number, None)
+            reader = self._readers.pop(number, None)
+            if reader is not None:
+                reader.close()
+
+    def remove_condemned(self, oldest: int) -> None:
+        """Remove the segments that no checkpoint from `oldest` on speaks of. Raises OSError."""
+        for entry in list(self.condemned):
+            if entry[0] <= oldest:
+                with suppress(FileNotFoundError):
+                    self.files.remove(entry[1])
+                self.condemned.remove(entry)
+
+    def maintain(self) -> None:
+        """Run a cycle here and now, if one is due."""
+        if self.is_cycle_due:
+            self.begin_cycle().run()
+            self.end_cycle()
+
+    # --- inside ---
+
+    def _end_batch(self, batch: Batch) -> None:
+        self.batch_number += 1
+        applied = tuple(self._report(group) for group in sorted(self._touched, key=lambda one: one.number))
+        self._touched.clear()
+        journal = self.journal
+        record = BatchRecord(journal.number, journal.synced, self.options.now_ns(), applied)
+        batch.buffer.add(BATCH, CATALOG, self.batch_number, record.encode())
+
+    def _report(self, group: Group) -> Applied:
+        refused, group.refused = tuple(group.refused), []
+        return Applied(group.number, group.applied, group.last_seq, refused)
+
+    def _apply(self, entry: Appends | Change, position: Position) -> list[Outcome]:
+        group = self.groups[entry.group]
+        self._touched.add(group)
+        if isinstance(entry, Change):
+            group.applied = entry.first_index
+            return [group.machine.apply(entry.command)]
+        machine = group.machine
+        assert isinstance(machine, StreamMachine), entry.group
+        messages, index = entry.messages, entry.first_index
+        outcomes = machine.append_run(entry.ts_ns, messages, position.file, position.offset, entry.offsets)
+        group.applied = index + len(messages) - 1
+        group.refused += [at for at, outcome in enumerate(outcomes, index) if not isinstance(outcome, int)]
+        return outcomes
+
+    def _refuse(self, batch: Batch, error: StoreError) -> None:
+        later, self._gathering = self._gathering, Batch()
+        for group in self.groups.values():
+            group.next_index = group.applied + 1
+        for entry in (*batch.entries, *later.entries):
+            entry.done(error)
+
+    def _pass_border(self, file: int) -> None:
+        """Everything in the files before this one is applied, and nothing of this one."""
+        if (self._applied_file or self.report.replay.files) and self._cycle is None:
+            # While a cycle moves messages their places are about to change: the next border will do.
+            self._border = Border.take(self, file)
+        self._applied_file = file
+
+
+def _keep_outcome(
+    outcomes: list[Outcome | StoreError], place: int, result: list[Outcome] | StoreError
+) -> None:
+    outcomes[place] = result if isinstance(result, StoreError) else result[0]

@@ -1,0 +1,352 @@
+"""The messages of a stream that are in files: first in the journal (hot), later in segments (cold).
+
+A message is appended with its place in the journal. When a journal file is complete, somebody asks what
+is alive in it, writes that to a segment and calls adopt() (or seal()): from then on it is read there. The
+same way segments are merged and rewritten. Whatever is removed in between stays removed.
+
+Rules: see message_index.py; what is written to a segment is everything that live_in_file() and
+deleted_in() said was alive, and a file is complete when live_in_file() is asked. A message that should be
+in the new segment and is not is lost, and said so in `lost`.
+Invariant: what is hot is behind what is cold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edged.core.message import Message, counted_bytes
+from edged.store.errors import Damaged
+from edged.store.hot_places import DecodeFrame, HotPlaces, ReadHot
+from edged.store.log_part import LogPart
+from edged.store.message_index import LostRange, MessageIndex
+from edged.store.sealed_part import ColumnCache, DeadSeqs, SealedMessages, SealedPart
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFigures:
+    """A segment of a log and how much of it is alive: whether it is worth a rewrite."""
+
+    segment: SealedMessages
+    live_count: int
+    live_bytes: int
+
+
+class StreamLog(MessageIndex):
+    """A log whose messages are in the journal and in segments."""
+
+    def __init__(
+        self, stream_id: bytes, read_hot: ReadHot, decode: DecodeFrame, columns: ColumnCache | None = None
+    ) -> None:
+        super().__init__()
+        self.stream_id = stream_id
+        self._read_hot = read_hot
+        self._decode = decode
+        self._columns = columns or ColumnCache()
+        self._tail: HotPlaces | None = None
+
+    # --- messages come in ---
+
+    @staticmethod
+    def counted_bytes(subject_bytes: int, header_bytes: int, data_bytes: int) -> int:
+        """What a message counts for."""
+        return counted_bytes(subject_bytes, header_bytes, data_bytes)
+
+    def keep(self, message: Message, message_bytes: int, place: tuple[int, int, int]) -> None:
+        """Store a message that the journal has at this place: file, offset, frame bytes."""
+        self.append(message.seq, message.ts_ns, message.subject, message_bytes, *place)
+
+    def append(
+        self,
+        seq: int,
+        ts_ns: int,
+        subject: bytes,
+        message_bytes: int,
+        file: int,
+        offset: int,
+        frame_bytes: int,
+    ) -> None:
+        """Store a message behind all others; the journal has it at this place. Seqs may be left out."""
+        assert seq > self.last_seq, (seq, self.last_seq)
+        tail = self._tail
+        # What follows is written out instead of called: it runs for every message.
+        if tail is None or file != tail.file or (seq != tail.last_seq + 1 and not tail.has_holes):
+            tail = self._begin_tail(file, seq)
+        table = self.table
+        number = table.numbers.get(subject)
+        if number is None:
+            number = table.add(subject)
+        tail.append(seq, ts_ns, number, message_bytes, offset, frame_bytes)
+        if table.unsure[number] or not table.counts[number]:
+            table.append(number, seq)
+        else:
+            table.counts[number] += 1
+            table.lasts[number] = seq
+        if not self.message_count:
+            self.first_seq = seq
+        self.message_count += 1
+        self.bytes += message_bytes
+        self.last_seq = seq
+        self.last_ts_ns = ts_ns
+
+    def append_run(
+        self,
+        first_seq: int,
+        ts_ns: int,
+        subjects: Sequence[bytes],
+        message_bytes: Sequence[int],
+        file: int,
+        offsets: Sequence[int],
+        frame_bytes: Sequence[int],
+    ) -> None:
+        """Store messages with consecutive seqs, as append() does one by one. The lists are equally long."""
+        if not subjects:
+            return
+        assert first_seq > self.last_seq, (first_seq, self.last_seq)
+        tail = self._tail
+        if tail is None or file != tail.file or (first_seq != tail.last_seq + 1 and not tail.has_holes):
+            tail = self._begin_tail(file, first_seq)
+        table = self.table
+        get, counts, lasts, add = table.numbers.get, table.counts, table.lasts, table.append
+        numbers: list[int] = []
+        take = numbers.append
+        seq = first_seq
+        for subject in subjects:
+            number = get(subject)
+            if number is None:
+                number = table.add(subject)
+                add(number, seq)
+            elif table.unsure[number]:
+                add(number, seq)
+            else:
+                counts[number] += 1
+                lasts[number] = seq
+            take(number)
+            seq += 1
+        tail.append_run(first_seq, ts_ns, numbers, message_bytes, offsets, frame_bytes)
+        if not self.message_count:
+            self.first_seq = first_seq
+        self.message_count += len(numbers)
+        self.bytes += sum(message_bytes)
+        self.last_seq = seq - 1
+        self.last_ts_ns = ts_ns
+
+    def _begin_tail(self, file: int, seq: int) -> HotPlaces:
+        tail = self._tail
+        assert tail is None or file >= tail.file, (file, seq)
+        has_holes = tail is not None and file == tail.file
+        self._tail = HotPlaces(file, seq, self._read_hot, self._decode, has_holes)
+        self._add_part(self._tail)
+        return self._tail
+
+    # --- messages move ---
+
+    @property
+    def segments(self) -> list[SealedMessages]:
+        """The segments, in the order of their seqs."""
+        return [part.segment for part in self._parts if isinstance(part, SealedPart)]
+
+    def segment_figures(self) -> list[SegmentFigures]:
+        """The segments and how much of each is alive."""
+        return [
+            SegmentFigures(part.segment, part.live_count, part.live_bytes)
+            for part in self._parts
+            if isinstance(part, SealedPart)
+        ]
+
+    def hot_files(self) -> list[int]:
+        """The journal files that messages are read from, alive or not."""
+        return sorted({part.file for part in self._parts if isinstance(part, HotPlaces)})
+
+    def live_in_file(self, file: int) -> list[tuple[int, int, int]]:
+        """Seq, offset and frame size of the messages of a complete journal file, to be moved."""
+        found: list[tuple[int, int, int]] = []
+        for part in self._parts_of([file], ()):
+            assert isinstance(part, HotPlaces)
+            part.removed_since = []
+            found.extend(part.places())
+        return found
+
+    def deleted_in(self, segment: SealedMessages) -> DeadSeqs:
+        """The messages of a segment that are gone, for a copy without them. Any thread may ask the result."""
+        (part,) = self._parts_of((), [segment])
+        assert isinstance(part, SealedPart)
+        part.removed_since = []
+        return DeadSeqs(part)
+
+    def seal(self, file: int, segment: SealedMessages | None) -> None:
+        """The live messages of a journal file are in this segment now; None: there are none."""
+        self.adopt([file], (), segment)
+
+    def replace_segments(self, old: Sequence[SealedMessages], new: SealedMessages | None) -> None:
+        """The live messages of some segments, neighbours, are in a new one now; None: there are none."""
+        self.adopt((), old, new)
+
+    def adopt(
+        self, files: Collection[int], old: Sequence[SealedMessages], new: SealedMessages | None
+    ) -> list[LostRange]:
+        """The live messages of these journal files and segments are in a new segment now.
+
+        Files and segments are neighbours. Messages that are missing in it are lost: removed, and returned.
+        """
+        parts = self._parts_of(files, old)
+        if not parts:
+            assert new is None, new
+            return []
+        index = self._parts.index(parts[0])
+        assert self._parts[index : index + len(parts)] == parts, "parts that are not neighbours"
+        lost: list[LostRange] = []
+        sealed = None if new is None else SealedPart(new, self._columns, self.table)
+        if sealed is not None:
+            self._remove_since(parts, sealed)
+        live_count = sum(part.live_count for part in parts)
+        if live_count != (0 if sealed is None else sealed.live_count):
+            lost = self._reconcile(parts, sealed)
+        put = [] if sealed is None else [sealed]
+        self._parts[index : index + len(parts)] = put
+        self._starts[index : index + len(parts)] = [part.first_seq for part in put]
+        for part in parts:
+            self._filters.forget_part(part)
+            if isinstance(part, SealedPart):
+                self._columns.forget(part.segment)
+            elif part is self._tail:
+                self._tail = None
+        if lost:
+            self._note_lost(lost)
+        return lost
+
+    def _parts_of(self, files: Collection[int], segments: Sequence[SealedMessages]) -> list[LogPart]:
+        return [
+            part
+            for part in self._parts
+            if (isinstance(part, HotPlaces) and part.file in files)
+            or (isinstance(part, SealedPart) and any(part.segment is segment for segment in segments))
+        ]
+
+    def _remove_since(self, parts: Sequence[LogPart], sealed: SealedPart) -> None:
+        """Remove from a new part what was removed while it was being written."""
+        sealed.remove_below(sealed.position_from(self.first_seq))
+        for part in parts:
+            for seq in part.removed_since or ():
+                position = sealed.find_live(seq)
+                if position >= 0:
+                    sealed.remove(position, sealed.bytes_at(position))
+
+    def _reconcile(self, parts: Sequence[LogPart], sealed: SealedPart | None) -> list[LostRange]:
+        """Make the index and a new part agree, when they differ in what is alive."""
+        lost: list[LostRange] = []
+        there: set[int] = set()
+        if sealed is not None:
+            there = {sealed.seq_at(position) for position in sealed.live_positions()}
+        for part in parts:
+            for position in list(part.live_positions()):
+                seq = part.seq_at(position)
+                if seq in there:
+                    there.discard(seq)
+                    continue
+                size = part.bytes_at(position)
+                number = part.number_of(part.column()[position])
+                part.remove(position, size)
+                self.table.remove(number, seq)
+                self.message_count -= 1
+                self.bytes -= size
+                lost.append(LostRange(seq, seq, "it could not be read when it was to be moved"))
+        for seq in there:
+            assert sealed is not None
+            position = sealed.find_live(seq)
+            sealed.remove(position, sealed.bytes_at(position))
+        return _joined(lost)
+
+    def _note_lost(self, lost: Sequence[LostRange]) -> None:
+        self.lost.extend(lost)
+        self.lost.sort()
+        self._advance(self.first_seq)
+
+    # --- checkpoints ---
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state at a border between journal files, for a checkpoint: all but what is hot.
+
+        What is hot is missing in it until moved_snapshot() says which segment has it.
+        """
+        return {
+            "last_seq": self.last_seq,
+            "last_ts_ns": self.last_ts_ns,
+            "segments": [
+                [
+                    part.segment.path,
+                    [part.first_seq, part.last_seq],
+                    [part.live_count, part.live_bytes],
+                    part.dump_deleted(),
+                ]
+                for part in self._parts
+                if isinstance(part, SealedPart)
+            ],
+            "lost": [list(lost) for lost in self.lost],
+        }
+
+    @classmethod
+    def restore(
+        cls,
+        snapshot: dict[str, Any],
+        open_segment: Callable[[str], SealedMessages],
+        stream_id: bytes,
+        read_hot: ReadHot,
+        decode: DecodeFrame,
+        columns: ColumnCache | None = None,
+    ) -> StreamLog:
+        """The log as it was. A segment that open_segment() finds Damaged is lost; the log goes on without."""
+        log = cls(stream_id, read_hot, decode, columns)
+        lost = [LostRange(*one) for one in snapshot["lost"]]
+        for path, seqs, live, deleted in sorted(snapshot["segments"], key=lambda entry: entry[1][0]):
+            try:
+                segment = open_segment(path)
+            except Damaged:
+                if live[0]:
+                    lost.append(LostRange(seqs[0], seqs[1], "its segment is damaged"))
+                continue
+            part = log._restore_part(segment, (seqs[0], seqs[1]), (live[0], live[1]), deleted)
+            if part.live_count < live[0]:
+                lost.append(LostRange(seqs[0], seqs[1], "a part of its segment is damaged"))
+        log.last_seq = snapshot["last_seq"]
+        log.last_ts_ns = snapshot["last_ts_ns"]
+        log.lost = sorted(lost)
+        log._advance(0)
+        return log
+
+    def _restore_part(
+        self, segment: SealedMessages, seqs: tuple[int, int], live: tuple[int, int], deleted: list[Any]
+    ) -> SealedPart:
+        table = self.table
+        part = SealedPart(segment, self._columns, table)
+        part.load_deleted(deleted, seqs, live)
+        part.enter(table)
+        self._add_part(part)
+        self.message_count += part.live_count
+        self.bytes += part.live_bytes
+        return part
+
+
+def moved_snapshot(
+    snapshot: dict[str, Any], old: Sequence[SealedMessages], new: SealedMessages | None
+) -> dict[str, Any]:
+    """A snapshot in which a segment stands for older ones, and for what was hot when it was taken."""
+    gone = {segment.path for segment in old}
+    segments = [entry for entry in snapshot["segments"] if entry[0] not in gone]
+    if new is not None:
+        untouched = [0, []]
+        seqs, live = [new.first_seq, new.last_seq], [new.count, new.message_bytes]
+        segments.append([new.path, seqs, live, untouched])
+    return {**snapshot, "segments": segments}
+
+
+def _joined(lost: Sequence[LostRange]) -> list[LostRange]:
+    """Ranges of one seq each, in order, as few ranges."""
+    joined: list[LostRange] = []
+    for one in lost:
+        if joined and joined[-1].last_seq + 1 == one.first_seq:
+            joined[-1] = joined[-1]._replace(last_seq=one.last_seq)
+        else:
+            joined.append(one)
+    return joined

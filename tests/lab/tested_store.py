@@ -1,0 +1,137 @@
+"""The real store behind the face that the laboratory knows. The only file here that knows its names."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from edged.core import commands
+from edged.core.stream_machine import Duplicate, StreamMachine
+from edged.store.errors import OutcomeUnknown, StoreError
+from edged.store.group import CATALOG, StreamEntry
+from edged.store.store import Append, Store, StoreOptions
+from tests.lab.fake_disk import FakeDisk
+from tests.lab.life import Refused, Unknown
+from tests.lab.workload import (
+    START_NS,
+    AckMessages,
+    Batch,
+    ConsumerModel,
+    DeleteMessage,
+    Deliver,
+    DropConsumer,
+    DropStream,
+    Publish,
+    PurgeStream,
+    PutConsumer,
+    PutStream,
+    Step,
+    StoreModel,
+    StreamModel,
+)
+
+ACCOUNT: Final = "A"
+ACKED: Final = 0
+# Small enough that a dozen commands fill some files.
+JOURNAL_FILE_BYTES: Final = (5000, 6500, 12000)
+
+
+def _command(step: Step, now_ns: int) -> tuple[int, commands.Command | Append]:
+    if isinstance(step, PutStream):
+        stream_id = step.group.to_bytes(commands.STREAM_ID_BYTES, "big")
+        return CATALOG, commands.PutStream(step.group, stream_id, ACCOUNT, step.name, step.config)
+    if isinstance(step, DropStream):
+        return CATALOG, commands.RemoveStream(step.group)
+    group = step.group
+    if isinstance(step, Publish):
+        return group, Append(step.subject, len(step.headers), step.headers + step.payload)
+    if isinstance(step, DeleteMessage):
+        return group, commands.Delete(step.seq, False)
+    if isinstance(step, PurgeStream):
+        return group, commands.Purge(step.to_seq, step.subject, step.keep)
+    if isinstance(step, PutConsumer):
+        return group, commands.PutConsumer(step.consumer, step.name, step.config)
+    if isinstance(step, DropConsumer):
+        return group, commands.RemoveConsumer(step.consumer)
+    if isinstance(step, Deliver):
+        return group, commands.Dispatch(step.consumer, now_ns, step.seqs, 0)
+    assert isinstance(step, AckMessages)
+    return group, commands.Ack(step.consumer, ACKED, step.seqs)
+
+
+class TestedStore:
+    """An open `Store`, with a clock that stands still between batches."""
+
+    def __init__(self, disk: FakeDisk, chance: random.Random) -> None:
+        self._now_ns = START_NS
+        options = StoreOptions(
+            journal_file_bytes=chance.choice(JOURNAL_FILE_BYTES),
+            now_ns=lambda: self._now_ns,
+            draw_nonce=lambda: chance.getrandbits(64) | 1,
+        )
+        try:
+            self.store = Store.open(disk, options)
+        except (OSError, StoreError) as error:
+            raise Refused(str(error)) from error
+
+    def commit(self, batch: Batch) -> None:
+        self._now_ns = batch.now_ns
+        outcomes = self.store.commit([_command(step, batch.now_ns) for step in batch.steps])
+        for step, outcome in zip(batch.steps, outcomes, strict=True):
+            if isinstance(outcome, OutcomeUnknown):
+                raise Unknown(str(outcome))
+            if isinstance(outcome, StoreError):
+                raise Refused(str(outcome))
+            is_done = isinstance(outcome, int | Duplicate)
+            assert is_done, f"{step} was refused: {outcome}"
+
+    def maintain(self) -> None:
+        self.store.maintain()
+
+    def idle(self) -> None:
+        self.store.seal_tail()
+
+    def observe(self) -> StoreModel:
+        return StoreModel({group: _observe(entry) for group, entry in self.store.catalog.streams.items()})
+
+    def complaints(self) -> list[str]:
+        report = self.store.report
+        found = {
+            "bad checkpoints": report.bad_checkpoints,
+            "damaged segments": report.damaged_segments,
+            "holes": report.replay.holes,
+            "damage": report.replay.damage,
+            "missing files": report.replay.missing_files,
+        }
+        found |= {
+            f"lost of stream {group}": list(entry.log.lost)
+            for group, entry in self.store.catalog.streams.items()
+        }
+        return [f"{what} {things}" for what, things in found.items() if things]
+
+    def close(self) -> None:
+        try:
+            self.store.close()
+        except StoreError as error:
+            raise Refused(str(error)) from error
+
+
+def _observe(entry: StreamEntry) -> StreamModel:
+    log = entry.log
+    machine = entry.group.machine
+    assert isinstance(machine, StreamMachine)
+    stream = StreamModel(entry.name, entry.config, log.last_seq)
+    seq = log.next_matching((), 1)
+    while seq is not None:
+        message = log.get(seq)
+        assert message is not None, f"message {seq} of {entry.name} is listed but not there"
+        assert message.seq == seq, (message.seq, seq)
+        stream.messages[seq] = (message.ts_ns, message.subject, message.header_bytes, message.data)
+        seq = log.next_matching((), seq + 1)
+    assert log.message_count == len(stream.messages), (entry.name, log.message_count, len(stream.messages))
+    stream.message_ids = {message_id: seq for _, message_id, seq in machine.dedupe.snapshot()}
+    for number, consumer in machine.consumers.items():
+        stream.consumers[number] = ConsumerModel(
+            consumer.name, consumer.config, consumer.delivered, consumer.floor, set(consumer.pending)
+        )
+    return stream
