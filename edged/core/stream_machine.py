@@ -27,8 +27,10 @@ from edged.core.commands import (
 )
 from edged.core.consumer_state import ConsumerState
 from edged.core.dedupe import Dedupe
+from edged.core.expiry import Expiry, expires_ns
 from edged.core.frames import append_frame_bytes
 from edged.core.message import Message, counted_bytes
+from edged.core.space_rules import ShedLedger, ShedRecord
 from edged.core.wire import Publish
 
 MESSAGE_ID = b"Nats-Msg-Id"
@@ -75,6 +77,13 @@ class MessageLog(Protocol):
 
     def subjects(self, filters: Sequence[Subject]) -> Iterator[tuple[Subject, int]]: ...
 
+    def seq_freeing(self, size: int) -> int: ...
+
+    def seq_at_time(self, ts_ns: int) -> int: ...
+
+    @property
+    def first_ts_ns(self) -> int: ...
+
 
 class RunLog(Protocol):
     """A log that takes many messages at once, by their places in the journal."""
@@ -113,20 +122,17 @@ class StreamMachine:
     """The state of one stream's group."""
 
     __slots__ = (
-        "_runs",
-        "consumers",
-        "dedupe",
-        "discard_new",
-        "log",
-        "max_bytes",
-        "max_messages",
-        "max_per_subject",
+        *("_runs", "consumers", "dedupe", "discard_new", "expiry", "log"),
+        *("max_bytes", "max_messages", "max_per_subject", "sheds"),
     )
 
     def __init__(self, log: MessageLog, config: dict[str, Any], runs: RunLog | None = None) -> None:
         self.log = log
         self._runs = runs
         self.consumers: dict[int, ConsumerState] = {}
+        # What was given up to make room for other streams.
+        self.sheds = ShedLedger()
+        self.expiry = Expiry()
         self.dedupe = Dedupe(int(config.get("duplicate_window", DUPLICATE_WINDOW_NS)))
         self.configure(config)
 
@@ -136,6 +142,7 @@ class StreamMachine:
         self.max_bytes = int(config.get("max_bytes", -1))
         self.max_per_subject = int(config.get("max_msgs_per_subject", -1))
         self.discard_new = config.get("discard") == "new"
+        self.expiry.max_age_ns = int(config.get("max_age", 0))
         self.dedupe.window_ns = int(config.get("duplicate_window", DUPLICATE_WINDOW_NS))
         if self.max_per_subject > 0:
             for subject, count in list(self.log.subjects(())):
@@ -171,6 +178,8 @@ class StreamMachine:
         log.keep(Message(seq, ts_ns, subject, header_bytes, data), size, place)
         if message_id:
             self.dedupe.remember(message_id, seq, ts_ns)
+        if header_bytes > 0:
+            self.expiry.add(seq, expires_ns(ts_ns, data[:header_bytes]))
         if self.max_per_subject > 0:
             self._keep_subject_limit(subject)
         if self.max_messages > 0 or self.max_bytes > 0:
@@ -226,9 +235,7 @@ class StreamMachine:
         if isinstance(command, Expire):
             return self._expire(command)
         if isinstance(command, Shed):
-            before = log.message_count
-            log.compact_to(command.last_seq + 1)
-            return before - log.message_count
+            return self._shed(command)
         if isinstance(command, Skip):
             log.skip_to(command.to_seq)
             return 0
@@ -238,6 +245,16 @@ class StreamMachine:
             gone = self.consumers.pop(command.consumer, None)
             return Refused("consumer not found") if gone is None else 0
         return self._consume(command)
+
+    def _shed(self, command: Shed) -> int:
+        log = self.log
+        messages, size, first_seq = log.message_count, log.bytes, log.first_seq
+        log.compact_to(command.last_seq + 1)
+        if log.message_count < messages:
+            freed = size - log.bytes
+            record = ShedRecord("", "", first_seq, command.last_seq, command.reason, freed, command.ts_ns)
+            self.sheds.add(record)
+        return messages - log.message_count
 
     def _put_consumer(self, command: PutConsumer) -> Outcome:
         known = self.consumers.get(command.consumer)
@@ -293,6 +310,10 @@ class StreamMachine:
             log.remove(seq)
         return before - log.message_count
 
+    def expired(self, now_ns: int) -> Expire | None:
+        """The command that removes what has outlived its time; None when there is nothing."""
+        return self.expiry.due(self.log, now_ns)
+
     # --- limits ---
 
     def _no_room(self, size: int) -> str | None:
@@ -322,11 +343,13 @@ class StreamMachine:
         """Everything but the messages, for a checkpoint."""
         return {
             "dedupe": self.dedupe.snapshot(),
+            "sheds": self.sheds.snapshot(),
             "consumers": [[number, state.snapshot()] for number, state in sorted(self.consumers.items())],
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The reverse of snapshot()."""
         self.dedupe.restore(snapshot["dedupe"])
+        self.sheds = ShedLedger.restore(snapshot["sheds"])
         for number, state in snapshot["consumers"]:
             self.consumers[number] = ConsumerState.restore(state)

@@ -39,12 +39,14 @@ class Change(NamedTuple):
 class Batch:
     """Gathers until it is closed, is written once, and is then applied or refused."""
 
-    __slots__ = ("buffer", "entries", "error", "frees_space", "position")
+    __slots__ = ("buffer", "entries", "error", "frees_space", "is_sync_needed", "position")
 
     def __init__(self) -> None:
         self.buffer = FrameBuffer()
         self.entries: list[Appends | Change] = []
         # Whether everything in it helps a full disk.
         self.frees_space = True
+        # Whether somebody in it is promised the disk, and not only the operating system.
+        self.is_sync_needed = False
         self.position = Position(0, 0)
         self.error: StoreError | None = None

@@ -12,9 +12,11 @@ fails leaves files behind that nobody refers to, and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from edged.core.expiry import message_expires_ns
 from edged.core.frame_twins import decode_append, scan
 from edged.core.frames import HEADER_BYTES
 from edged.core.message import Message
@@ -22,6 +24,7 @@ from edged.core.stream_machine import StreamMachine
 from edged.store.checkpoint import Checkpoint, remove_older, save_checkpoint
 from edged.store.errors import StoreError
 from edged.store.group import CATALOG
+from edged.store.hot_places import LivePlaces
 from edged.store.journal_file import JOURNAL, file_numbers, file_path
 from edged.store.sealed_part import DeadSeqs, SealedMessages
 from edged.store.segment import Segment
@@ -49,8 +52,8 @@ class Move:
     stream_id: bytes
     place: int
     files: list[int]
-    # The messages to move from each of the files: (seq, offset, frame bytes).
-    hot: list[tuple[int, list[tuple[int, int, int]]]]
+    # The messages to move from each of the files.
+    hot: list[tuple[int, list[LivePlaces]]]
     old: list[tuple[SealedMessages, DeadSeqs]]
     new: Segment | None = None
 
@@ -89,6 +92,7 @@ class Border:
             "catalog": store.groups[CATALOG].applied,
             "highest_group": store.catalog.highest_group,
             "last_batch": store.batch_number,
+            "wear": store.room.wear.snapshot(),
             "groups": groups,
         }
         removed = list(store.catalog.removed)
@@ -109,7 +113,7 @@ def _plan(log: StreamLog, stream_id: bytes, place: int, next_file: int) -> Itera
     files = [file for file in log.hot_files() if file < next_file]
     hot = [(file, log.live_in_file(file)) for file in files]
     figures = log.segment_figures()
-    bytes_new = sum(size for _, places in hot for _, _, size in places)
+    bytes_new = sum(places.live_bytes for _, found in hot for places in found)
     old: list[tuple[SealedMessages, DeadSeqs]] = []
     while figures and bytes_new and _is_merged(figures[-1], bytes_new):
         last = figures.pop()
@@ -149,6 +153,7 @@ class Cycle:
             self._save()
         except (OSError, StoreError) as error:
             self.error = error
+            self._undo()
 
     def adopt(self) -> list[int]:
         """Let everybody read from the new places; the journal files that are free now."""
@@ -166,10 +171,12 @@ class Cycle:
         if first_seq is None:
             return
         path = segment_path(move.stream_id, first_seq, self.border.next_file)
-        info = write_segment(store.files, path, move.stream_id, self._messages(move))
+        info = write_segment(
+            store.files, path, move.stream_id, self._messages(move), expires_ns=message_expires_ns
+        )
         if info.count:
             self.bytes_written += info.file_bytes
-            move.new = Segment.open(store.files, path, store.cache)
+            move.new = Segment.open(store.files, path, store.cache, expires_ns=message_expires_ns)
 
     def _messages(self, move: Move) -> Iterator[Message]:
         for segment, dead in move.old:
@@ -177,17 +184,26 @@ class Cycle:
             for message in segment.messages():
                 if message.seq not in dead:
                     yield message
-        for file, places in move.hot:
+        for file, found in move.hot:
+            places = [place for one in found for place in one]
             if places:
                 yield from _from_journal(self.store, file, self.border.nonces[file], places)
 
+    def _undo(self) -> None:
+        """Give the space of half the work back. What cannot be removed now is removed after a restart."""
+        for move in self.border.moves:
+            if move.new is not None and not self.is_saved:
+                with suppress(OSError):
+                    self.store.files.remove(move.new.path)
+                move.new = None
+
     def _save(self) -> None:
-        state = self.border.state
-        groups = state["groups"]
+        groups = [list(group) for group in self.border.state["groups"]]
         for move in self.border.moves:
             group = groups[move.place]
             group[7] = moved_snapshot(group[7], move.old_segments, move.new)
             self.condemned += [segment.path for segment in move.old_segments]
+        state = {**self.border.state, "groups": groups}
         condemned = [*self.store.condemned, *([self.border.next_file, path] for path in self.condemned)]
         state["condemned"] = condemned
         self.bytes_written += save_checkpoint(self.store.files, Checkpoint(self.border.next_file, state))
@@ -216,10 +232,8 @@ def _first_seq(move: Move) -> int | None:
     for segment, dead in move.old:
         if len(dead) < segment.count:
             return segment.first_seq
-    for _, places in move.hot:
-        if places:
-            return places[0][0]
-    return None
+    firsts = (next(iter(places), None) for _, found in move.hot for places in found)
+    return next((first[0] for first in firsts if first is not None), None)
 
 
 def _from_journal(

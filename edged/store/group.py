@@ -40,7 +40,7 @@ class Group:
 class StreamEntry:
     """A stream as the catalog knows it."""
 
-    __slots__ = ("account", "config", "group", "log", "name", "stream_id")
+    __slots__ = ("account", "config", "group", "log", "name", "stream_id", "synced_bytes")
 
     def __init__(self, command: PutStream, group: Group, log: MessageLog) -> None:
         self.stream_id = command.stream_id
@@ -49,6 +49,13 @@ class StreamEntry:
         self.config: dict[str, Any] = command.config
         self.group = group
         self.log = log
+        # How much of it a hub has confirmed: what may go first when space runs out.
+        self.synced_bytes = 0
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """The stream's metadata."""
+        return tuple((self.config.get("metadata") or {}).items())
 
     @property
     def is_in_memory(self) -> bool:

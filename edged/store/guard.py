@@ -37,7 +37,7 @@ _HEAD: Final = struct.Struct(f"<IBBHQI{1 + CHUNKS_MAX}I")
 _CHECKSUM: Final = struct.Struct("<I")
 HEAD_BYTES: Final = _HEAD.size + _CHECKSUM.size
 # How many borders are tried between the damage of two neighbours, and how many bytes may be checked for it.
-_BORDERS_MAX: Final = 4096
+_BORDERS_MAX: Final = 8192
 _BORDER_BYTES_MAX: Final = 64 << 20
 _zero_runs_of = re.compile(rb"\x00+").finditer
 

@@ -11,10 +11,13 @@ timestamp_at().
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from typing import Final
 
 from edged.core.message import Message
+from edged.store.deleted import DeletedPositions
 from edged.store.errors import Damaged
 from edged.store.log_part import GrowingPart
 
@@ -27,6 +30,28 @@ _SIZE_BITS: Final = 27
 _PAGE_MASK: Final = GrowingPart.PAGE - 1
 _SIZE_MASK: Final = (1 << _SIZE_BITS) - 1
 _OVERHEAD_MAX: Final = (1 << 32 - _SIZE_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlaces:
+    """The messages of a complete journal file that were alive when this was taken. Any thread may iterate."""
+
+    seqs: Sequence[int]
+    offsets: array[int]
+    sizes: array[int]
+    deleted: DeletedPositions
+    live_bytes: int
+
+    def __len__(self) -> int:
+        return len(self.offsets) - self.deleted.count
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        """Seq, offset and frame size."""
+        stop = len(self.offsets)
+        start = self.deleted.floor
+        live = self.deleted.live_flags(start, stop)
+        for position in compress(range(start, stop), live):
+            yield self.seqs[position], self.offsets[position], self.sizes[position] & _SIZE_MASK
 
 
 class HotPlaces(GrowingPart):
@@ -100,9 +125,12 @@ class HotPlaces(GrowingPart):
         """Where the frame of a message is in the file, and its size."""
         return self._offsets[position], self._sizes[position] & _SIZE_MASK
 
-    def places(self) -> list[tuple[int, int, int]]:
-        """Seq, offset and frame size of all messages that are alive."""
-        return [(self.seq_at(position), *self.place(position)) for position in self.live_positions()]
+    def places(self) -> LivePlaces:
+        """Seq, offset and frame size of all messages that are alive. Nothing is appended any more."""
+        seqs: Sequence[int] = range(self.first_seq, self.first_seq + self.count)
+        if self._seqs is not None:
+            seqs = self._seqs
+        return LivePlaces(seqs, self._offsets, self._sizes, self.deleted.copy(), self.live_bytes)
 
     def bytes_at(self, position: int) -> int:
         size = self._sizes[position]

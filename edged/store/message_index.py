@@ -151,6 +151,18 @@ class MessageIndex:
             self._advance(min(seq, self.last_seq + 1))
         return Removed(count - self.message_count, size - self.bytes)
 
+    def seq_freeing(self, size: int) -> int:
+        """Up to which seq all must go so that so many bytes are free; the last one if that is not enough."""
+        for part in self._parts:
+            if part.live_bytes < size:
+                size -= part.live_bytes
+                continue
+            for position in part.live_positions():
+                size -= part.bytes_at(position)
+                if size <= 0:
+                    return part.seq_at(position)
+        return self.last_seq
+
     def skip_to(self, seq: int) -> None:
         """Let `seq` be the last one, without a message; nothing happens if it is not higher."""
         if seq > self.last_seq:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.commands import PutStream
+from edged.core.expiry import message_expires_ns
 from edged.core.frame_twins import FrameBuffer
 from edged.core.frames import BATCH
 from edged.core.stream_machine import StreamMachine
@@ -21,9 +22,11 @@ from edged.store.journal import START, Position
 from edged.store.journal_file import HEADER_BYTES, JOURNAL, file_path, spare_names
 from edged.store.journal_reader import Chain, read_chain, read_last
 from edged.store.replay import Replay, ReplayReport
+from edged.store.sealed_part import SealedMessages
 from edged.store.segment import Segment
 from edged.store.segment_format import segment_name
 from edged.store.stream_log import StreamLog
+from edged.store.wear import WearCounter
 
 if TYPE_CHECKING:
     from edged.store.store import Store
@@ -111,6 +114,7 @@ def _restore(store: Store, checkpoint: Checkpoint, report: RecoveryReport) -> No
     store.catalog.highest_group = state["highest_group"]
     store.batch_number = state["last_batch"]
     store.condemned = state["condemned"]
+    store.room.wear = WearCounter.restore(state["wear"])
     for number, stream_id, account, name, config, applied, machine, log in state["groups"]:
         command = PutStream(number, stream_id, account, name, config)
         if log is None:
@@ -120,12 +124,25 @@ def _restore(store: Store, checkpoint: Checkpoint, report: RecoveryReport) -> No
         entry = store.catalog.add(command, restored, applied)
         assert isinstance(entry.group.machine, StreamMachine)
         entry.group.machine.restore(machine)
+        for segment in restored.segments:
+            _expect_expiries(entry.group.machine, segment)
+
+
+def _expect_expiries(machine: StreamMachine, segment: SealedMessages) -> None:
+    assert isinstance(segment, Segment)
+    try:
+        columns = segment.expiries()
+    except Damaged:
+        # The messages are still there, and so are their headers; they just stay longer.
+        return
+    for seq, expires_ns in zip(*columns, strict=True):
+        machine.expiry.add(seq, expires_ns)
 
 
 def _restore_log(store: Store, stream_id: bytes, log: dict[str, Any], report: RecoveryReport) -> StreamLog:
     def open_segment(path: str) -> Segment:
         try:
-            return Segment.open(store.files, path, store.cache)
+            return Segment.open(store.files, path, store.cache, expires_ns=message_expires_ns)
         except (Damaged, StoreBroken) as error:
             if isinstance(error, StoreBroken) and not isinstance(error.__cause__, OSError):
                 raise

@@ -15,7 +15,7 @@ import errno
 from collections.abc import Iterable
 from typing import Final
 
-from edged.core.space_rules import Shed, ShedLedger, Space, SpaceRules, StreamSpace
+from edged.core.space_rules import Shed, Space, SpaceRules, StreamSpace
 from edged.store.errors import StoreFull
 from edged.store.files import Files
 
@@ -26,9 +26,8 @@ POLL_NS: Final = 100_000_000
 class DiskGovernor:
     """Of one store. start() comes first."""
 
-    def __init__(self, files: Files, rules: SpaceRules, ledger: ShedLedger | None = None) -> None:
+    def __init__(self, files: Files, rules: SpaceRules) -> None:
         self.rules = rules
-        self.ledger = ShedLedger() if ledger is None else ledger
         self.free_bytes = 0
         self.is_reserve_held = False
         self.problem: str | None = None  # with the reserve, if there is one
@@ -85,7 +84,7 @@ class DiskGovernor:
     def plan(
         self, used_bytes: int, reclaimable_bytes: int, streams: Iterable[StreamSpace], now_ns: int
     ) -> list[Shed]:
-        """What to shed now. Each shed that was done is told to the ledger."""
+        """What to shed now."""
         self._poll_if_due(now_ns)
         return self.rules.plan(Space(self.free_bytes, used_bytes, reclaimable_bytes), streams)
 

@@ -11,31 +11,42 @@ Rules:
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from edged.core.batch_record import Applied, BatchRecord
-from edged.core.commands import Ack, Command, Delete, Dispatch, Expire, Purge, RemoveStream, Shed, encode
+from edged.core.commands import (
+    Ack,
+    Command,
+    Delete,
+    Dispatch,
+    Expire,
+    Purge,
+    PutStream,
+    RemoveStream,
+    Shed,
+    encode,
+)
 from edged.core.frame_twins import decode_append, scan
 from edged.core.frames import BATCH, COMMAND, HEADER_BYTES
-from edged.core.stream_machine import MessageLog, Outcome, StreamMachine
+from edged.core.stream_machine import MessageLog, Outcome, Refused, StreamMachine
 from edged.core.wire import Publish
 from edged.store.batch import Appends, Batch, Change, Done
 from edged.store.block_cache import BlockCache
 from edged.store.checkpoint import CHECKPOINTS
 from edged.store.cycle import STREAMS, Border, Cycle
-from edged.store.errors import Damaged, StoreBroken, StoreError
+from edged.store.errors import Damaged, StoreBroken, StoreError, StoreFull
 from edged.store.files import File, Files
 from edged.store.group import CATALOG, Catalog, Group, StreamEntry
-from edged.store.journal import Journal, Position
+from edged.store.journal import START, Journal, Position
 from edged.store.journal_file import JOURNAL, file_path
 from edged.store.memory_log import MemoryLog
+from edged.store.options import SYNC_ALWAYS, StoreOptions
 from edged.store.recovery import LOST_AND_FOUND, RecoveryReport, recover
+from edged.store.room import Room
 from edged.store.stream_log import StreamLog
 from edged.store.tail import Tail
 
@@ -43,18 +54,7 @@ FREES_SPACE = (Delete, Purge, Expire, Shed, RemoveStream)
 # Commands written once. All others are written twice: losing one of those to a bad sector would bring back
 # what is gone, or forget a stream. A lost one of these costs a delivery too many.
 SINGLE = (Ack, Dispatch)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """How a store works. See jetstream{} in edged.conf.example."""
-
-    journal_file_bytes: int = 32 * 1024 * 1024
-    is_sync_always: bool = True
-    tail_bytes: int = 8 * 1024 * 1024
-    cache_bytes: int = 16 * 1024 * 1024
-    now_ns: Callable[[], int] = time.time_ns
-    draw_nonce: Callable[[], int] = field(default=lambda: random.SystemRandom().randrange(1, 1 << 64) | 1)
+CYCLE_RETRY_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class Store:
         self.groups[CATALOG] = Group(CATALOG, self.catalog)
         self.cache = BlockCache(options.cache_bytes)
         self.tail = Tail(options.tail_bytes)
+        self.room = Room(files, options.space, options.shed, options.memory_bytes_max)
         self.report: RecoveryReport
         self.journal: Journal
         self._lock = lock
@@ -89,6 +90,7 @@ class Store:
         self._touched: set[Group] = set()
         self._border: Border | None = None
         self._cycle: Cycle | None = None
+        self._cycle_not_before_ns = 0
         self._readers: dict[int, File] = {}
 
     @classmethod
@@ -108,6 +110,12 @@ class Store:
         store._applied_file = store.journal.number
         # What the last batch records said may have been left behind: the next one says it again.
         store._touched.update(store.groups.values())
+        for group, entry in store.catalog.streams.items():
+            store.room.follow(group, entry)
+        try:
+            store.room.governor.start(options.now_ns())
+        except OSError as error:
+            raise StoreBroken(f"the store's directory cannot be used ({error})") from error
         return store
 
     def begin_journal(self, number: int, previous: Position, spares: list[str]) -> None:
@@ -154,8 +162,11 @@ class Store:
     # --- committing ---
 
     def add(self, group: int, command: Command, done: Done) -> None:
-        """Let a command be part of the next batch."""
+        """Let a command be part of the next batch. KeyError without such a group."""
         target = self.groups[group]
+        if self._is_in_memory(group):
+            done(self._apply(Change(group, target.applied + 1, command, done), START))
+            return
         batch = self._gathering
         index = target.next_index
         target.next_index = index + 1
@@ -164,16 +175,28 @@ class Store:
         if not isinstance(command, SINGLE):
             batch.buffer.add(COMMAND, group, index, body)
         batch.frees_space = batch.frees_space and isinstance(command, FREES_SPACE)
+        batch.is_sync_needed = batch.is_sync_needed or self._is_sync_needed(group)
         batch.entries.append(Change(group, index, command, done))
 
     def add_appends(self, group: int, messages: Sequence[Publish], ts_ns: int, done: Done) -> None:
-        """Let messages for one stream be part of the next batch."""
+        """Let messages for one stream be part of the next batch; refused at once when there is no room."""
         target = self.groups[group]
         batch = self._gathering
         first_index = target.next_index
+        size = sum([len(message[3]) for message in messages])
+        try:
+            self.room.admit(self.catalog.streams[group], size, len(batch.buffer), ts_ns)
+        except StoreFull as error:
+            done(error)
+            return
+        if self._is_in_memory(group):
+            run = Appends(group, target.applied + 1, ts_ns, messages, range(len(messages)), done)
+            done(self._apply(run, START))
+            return
         offsets = batch.buffer.add_appends(group, first_index, ts_ns, messages)
         target.next_index = first_index + len(messages)
         batch.frees_space = False
+        batch.is_sync_needed = batch.is_sync_needed or self._is_sync_needed(group)
         batch.entries.append(Appends(group, first_index, ts_ns, messages, offsets, done))
 
     @property
@@ -184,7 +207,7 @@ class Store:
     @property
     def is_sync_needed(self) -> bool:
         """Whether what has gathered waits for the disk, not only for the operating system."""
-        return self.options.is_sync_always
+        return self._gathering.is_sync_needed
 
     @property
     def has_gathered(self) -> bool:
@@ -200,9 +223,25 @@ class Store:
     def write(self, batch: Batch) -> None:
         """Write a batch and make it durable. May run in another thread."""
         try:
-            batch.position = self.journal.commit(
-                batch.buffer, self.options.is_sync_always, is_small_file_ok=batch.frees_space
-            )
+            batch.position = self._write(batch)
+        except StoreFull as error:
+            batch.error = error
+            governor = self.room.governor
+            had_reserve = governor.is_reserve_held
+            governor.no_space(self.options.now_ns())
+            if had_reserve and batch.frees_space:
+                self._write_into_reserve(batch)
+        except StoreError as error:
+            batch.error = error
+
+    def _write(self, batch: Batch) -> Position:
+        return self.journal.commit(batch.buffer, batch.is_sync_needed, is_small_file_ok=batch.frees_space)
+
+    def _write_into_reserve(self, batch: Batch) -> None:
+        """Try once more: there is a little space now that was kept for this."""
+        try:
+            batch.position = self._write(batch)
+            batch.error = None
         except StoreError as error:
             batch.error = error
 
@@ -215,6 +254,7 @@ class Store:
         if batch.position.file != self._applied_file:
             self._pass_border(batch.position.file)
         self.tail.add(batch.position.file, batch.position.offset, batch.buffer)
+        self.room.wear.add(len(batch.buffer), int(batch.is_sync_needed), self.options.now_ns())
         for entry in batch.entries:
             entry.done(self._apply(entry, batch.position))
 
@@ -258,7 +298,8 @@ class Store:
     @property
     def is_cycle_due(self) -> bool:
         """Whether a journal file is complete and waits to be sealed."""
-        return self._border is not None and self._cycle is None
+        is_free = self._border is not None and self._cycle is None
+        return is_free and self.options.now_ns() >= self._cycle_not_before_ns
 
     def begin_cycle(self) -> Cycle:
         """Take the border that was passed last. Its run() may go on in another thread; then end_cycle()."""
@@ -268,9 +309,15 @@ class Store:
         return self._cycle
 
     def end_cycle(self) -> None:
-        """Take over what a cycle made. What it could not make is tried again at the next border."""
+        """Take over what a cycle made. What it could not make is tried again before long."""
         cycle, self._cycle = self._cycle, None
         assert cycle is not None
+        now_ns = self.options.now_ns()
+        self.room.wear.add(cycle.bytes_written, 0, now_ns)
+        self.room.governor.changed()
+        if not cycle.is_saved:
+            self._border = self._border or cycle.border
+            self._cycle_not_before_ns = now_ns + CYCLE_RETRY_NS
         for number in cycle.adopt():
             self.nonces.pop(number, None)
             reader = self._readers.pop(number, None)
@@ -306,18 +353,39 @@ class Store:
         return Applied(group.number, group.applied, group.last_seq, refused)
 
     def _apply(self, entry: Appends | Change, position: Position) -> list[Outcome]:
-        group = self.groups[entry.group]
+        group = self.groups.get(entry.group)
+        if group is None:
+            # Its stream was removed by a command before this one.
+            count = 1 if isinstance(entry, Change) else len(entry.messages)
+            return [Refused("stream not found")] * count
         self._touched.add(group)
         if isinstance(entry, Change):
-            group.applied = entry.first_index
-            return [group.machine.apply(entry.command)]
+            return [self._change(group, entry)]
         machine = group.machine
         assert isinstance(machine, StreamMachine), entry.group
         messages, index = entry.messages, entry.first_index
         outcomes = machine.append_run(entry.ts_ns, messages, position.file, position.offset, entry.offsets)
         group.applied = index + len(messages) - 1
+        self.room.count(self.catalog.streams[entry.group])
         group.refused += [at for at, outcome in enumerate(outcomes, index) if not isinstance(outcome, int)]
         return outcomes
+
+    def _change(self, group: Group, entry: Change) -> Outcome:
+        group.applied = entry.first_index
+        command = entry.command
+        outcome = group.machine.apply(command)
+        number = command.group if isinstance(command, PutStream | RemoveStream) else group.number
+        self.room.follow(number, self.catalog.streams.get(number))
+        return outcome
+
+    def _is_in_memory(self, group: int) -> bool:
+        entry = self.catalog.streams.get(group)
+        return entry is not None and entry.is_in_memory
+
+    def _is_sync_needed(self, group: int) -> bool:
+        """Whether a command of this group waits for the disk. Which streams exist always does."""
+        entry = self.catalog.streams.get(group)
+        return entry is None or self.options.sync_of(entry.config) == SYNC_ALWAYS
 
     def _refuse(self, batch: Batch, error: StoreError) -> None:
         later, self._gathering = self._gathering, Batch()

@@ -18,7 +18,7 @@ from typing import Any
 
 from edged.core.message import Message, counted_bytes
 from edged.store.errors import Damaged
-from edged.store.hot_places import DecodeFrame, HotPlaces, ReadHot
+from edged.store.hot_places import DecodeFrame, HotPlaces, LivePlaces, ReadHot
 from edged.store.log_part import LogPart
 from edged.store.message_index import LostRange, MessageIndex
 from edged.store.sealed_part import ColumnCache, DeadSeqs, SealedMessages, SealedPart
@@ -159,13 +159,13 @@ class StreamLog(MessageIndex):
         """The journal files that messages are read from, alive or not."""
         return sorted({part.file for part in self._parts if isinstance(part, HotPlaces)})
 
-    def live_in_file(self, file: int) -> list[tuple[int, int, int]]:
-        """Seq, offset and frame size of the messages of a complete journal file, to be moved."""
-        found: list[tuple[int, int, int]] = []
+    def live_in_file(self, file: int) -> list[LivePlaces]:
+        """Where the messages of a complete journal file are that are alive, to be moved."""
+        found: list[LivePlaces] = []
         for part in self._parts_of([file], ()):
             assert isinstance(part, HotPlaces)
             part.removed_since = []
-            found.extend(part.places())
+            found.append(part.places())
         return found
 
     def deleted_in(self, segment: SealedMessages) -> DeadSeqs:

@@ -22,7 +22,8 @@ from edged.store.cycle import Cycle
 from edged.store.errors import OutcomeUnknown, StoreBroken, StoreError, StoreFull
 from edged.store.files import OperatingSystem, RealFiles
 from edged.store.group import CATALOG, StreamEntry
-from edged.store.store import Append, Store, StoreOptions
+from edged.store.options import StoreOptions
+from edged.store.store import Append, Store
 from tests.disks.model import ConsumerState, StreamState
 from tests.disks.operations import (
     BROKEN,

@@ -7,9 +7,11 @@ from typing import Final
 
 from edged.core import commands
 from edged.core.stream_machine import Duplicate, StreamMachine
-from edged.store.errors import OutcomeUnknown, StoreError
+from edged.store.errors import Damaged, OutcomeUnknown, StoreError
 from edged.store.group import CATALOG, StreamEntry
-from edged.store.store import Append, Store, StoreOptions
+from edged.store.options import StoreOptions
+from edged.store.store import Append, Store
+from edged.store.stream_log import StreamLog
 from tests.lab.fake_disk import FakeDisk
 from tests.lab.life import Refused, Unknown
 from tests.lab.workload import (
@@ -64,6 +66,7 @@ class TestedStore:
 
     def __init__(self, disk: FakeDisk, chance: random.Random) -> None:
         self._now_ns = START_NS
+        self.unreadable: set[tuple[int, int]] = set()
         options = StoreOptions(
             journal_file_bytes=chance.choice(JOURNAL_FILE_BYTES),
             now_ns=lambda: self._now_ns,
@@ -92,7 +95,19 @@ class TestedStore:
         self.store.seal_tail()
 
     def observe(self) -> StoreModel:
-        return StoreModel({group: _observe(entry) for group, entry in self.store.catalog.streams.items()})
+        found = self.observe_damaged()
+        assert not self.unreadable, f"cannot be read: {self.unreadable}"
+        return found
+
+    def observe_damaged(self) -> StoreModel:
+        """Everything that can be read; `unreadable` lists what cannot, by group and seq."""
+        self.unreadable.clear()
+        return StoreModel(
+            {
+                group: _observe(entry, self.unreadable, group)
+                for group, entry in self.store.catalog.streams.items()
+            }
+        )
 
     def complaints(self) -> list[str]:
         report = self.store.report
@@ -109,6 +124,16 @@ class TestedStore:
         }
         return [f"{what} {things}" for what, things in found.items() if things]
 
+    def is_trouble_noticed(self) -> bool:
+        """Whether somebody who looks finds that something was wrong with the disk, or is made good."""
+        report = self.store.report
+        if self.complaints() or self.unreadable or report.moved_aside or report.torn_bytes:
+            return True
+        logs = [entry.log for entry in self.store.catalog.streams.values()]
+        return any(
+            segment.repaired_offsets for log in logs if isinstance(log, StreamLog) for segment in log.segments
+        )
+
     def close(self) -> None:
         try:
             self.store.close()
@@ -116,19 +141,24 @@ class TestedStore:
             raise Refused(str(error)) from error
 
 
-def _observe(entry: StreamEntry) -> StreamModel:
+def _observe(entry: StreamEntry, unreadable: set[tuple[int, int]], group: int) -> StreamModel:
     log = entry.log
     machine = entry.group.machine
     assert isinstance(machine, StreamMachine)
     stream = StreamModel(entry.name, entry.config, log.last_seq)
     seq = log.next_matching((), 1)
     while seq is not None:
-        message = log.get(seq)
-        assert message is not None, f"message {seq} of {entry.name} is listed but not there"
-        assert message.seq == seq, (message.seq, seq)
-        stream.messages[seq] = (message.ts_ns, message.subject, message.header_bytes, message.data)
+        try:
+            message = log.get(seq)
+        except Damaged:
+            unreadable.add((group, seq))
+        else:
+            assert message is not None, f"message {seq} of {entry.name} is listed but not there"
+            assert message.seq == seq, (message.seq, seq)
+            stream.messages[seq] = (message.ts_ns, message.subject, message.header_bytes, message.data)
         seq = log.next_matching((), seq + 1)
-    assert log.message_count == len(stream.messages), (entry.name, log.message_count, len(stream.messages))
+    listed = len(stream.messages) + sum(one == group for one, _ in unreadable)
+    assert log.message_count == listed, (entry.name, log.message_count, listed)
     stream.message_ids = {message_id: seq for _, message_id, seq in machine.dedupe.snapshot()}
     for number, consumer in machine.consumers.items():
         stream.consumers[number] = ConsumerModel(

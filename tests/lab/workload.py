@@ -105,6 +105,14 @@ class ConsumerModel:
     floor: int = 0
     pending: set[int] = field(default_factory=set)
 
+    def apply(self, step: Deliver | AckMessages) -> None:
+        self.delivered = max(self.delivered, *step.seqs)
+        if isinstance(step, Deliver):
+            self.pending.update(seq for seq in step.seqs if seq > self.floor)
+            return
+        self.pending.difference_update(step.seqs)
+        self.floor = max(self.floor, min(self.pending) - 1 if self.pending else self.delivered)
+
 
 @dataclass(slots=True)
 class StreamModel:
@@ -123,13 +131,17 @@ class StreamModel:
         """The seq it has, or had before."""
         if step.message_id is not None and step.message_id in self.message_ids:
             return self.message_ids[step.message_id]
-        self.last_seq += 1
-        data = step.headers + step.payload
-        self.messages[self.last_seq] = (now_ns, step.subject, len(step.headers), data)
-        if step.message_id is not None:
-            self.message_ids[step.message_id] = self.last_seq
-        self.keep_limits()
+        self.store(step, self.last_seq + 1, now_ns)
         return self.last_seq
+
+    def store(self, step: Publish, seq: int, now_ns: int) -> None:
+        """A message that is new gets this seq."""
+        self.last_seq = seq
+        data = step.headers + step.payload
+        self.messages[seq] = (now_ns, step.subject, len(step.headers), data)
+        if step.message_id is not None:
+            self.message_ids[step.message_id] = seq
+        self.keep_limits()
 
     def keep_limits(self) -> None:
         per_subject = self.config.get("max_msgs_per_subject", -1)
@@ -176,16 +188,9 @@ class StoreModel:
             stream.consumers.setdefault(step.consumer, ConsumerModel(step.name, step.config))
             stream.consumers[step.consumer].config = step.config
         elif isinstance(step, DropConsumer):
-            del stream.consumers[step.consumer]
-        elif isinstance(step, Deliver):
-            consumer = stream.consumers[step.consumer]
-            consumer.pending.update(step.seqs)
-            consumer.delivered = max(consumer.delivered, *step.seqs)
-        else:
-            consumer = stream.consumers[step.consumer]
-            consumer.pending.difference_update(step.seqs)
-            floor = min(consumer.pending) - 1 if consumer.pending else consumer.delivered
-            consumer.floor = max(consumer.floor, floor)
+            stream.consumers.pop(step.consumer, None)
+        elif step.consumer in stream.consumers:
+            stream.consumers[step.consumer].apply(step)
 
 
 @dataclass(frozen=True, slots=True)

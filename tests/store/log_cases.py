@@ -253,7 +253,7 @@ class FileWorld:
             found = (segment.get(seq) for seq in segment.codes()[0] if seq not in dead)
             alive.extend(message for message in found if message is not None)
         for file in files:
-            for seq, offset, size in self.log.live_in_file(file):
+            for seq, offset, size in places_in(self.log, file):
                 frame = self.journal.read(file, offset, size)
                 alive.append(Message(seq, *self.journal.decode(frame)))
         self._moving = files, merged, alive
@@ -308,6 +308,11 @@ class MemoryWorld:
 
     def append_run(self, messages: Sequence[Message]) -> None:
         self.log.append_run(messages)
+
+
+def places_in(log: StreamLog, file: int) -> list[tuple[int, int, int]]:
+    """Seq, offset and frame size of what is alive in a journal file."""
+    return [place for places in log.live_in_file(file) for place in places]
 
 
 def broken_open(_: str) -> SealedMessages:

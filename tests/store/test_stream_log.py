@@ -20,6 +20,7 @@ from tests.store.log_cases import (
     RealSegments,
     broken_open,
     counted,
+    places_in,
 )
 
 
@@ -146,7 +147,7 @@ def test_lost_while_replaying_keeps_the_seqs_and_raises_when_read() -> None:
 def test_frame_of_another_message_is_damage() -> None:
     world = world_of([b"a", b"b"])
     content = world.journal.files[1]
-    (_, one, size), (_, other, _) = world.log.live_in_file(1)
+    (_, one, size), (_, other, _) = places_in(world.log, 1)
     content[one : one + size] = content[other : other + size]
     with pytest.raises(Damaged, match="another subject"):
         world.log.get(1)
@@ -156,7 +157,7 @@ def test_frame_of_another_message_is_damage() -> None:
 @pytest.mark.parametrize("left", [0, 10, 40])
 def test_frame_that_is_cut_off_or_no_message_is_damage(left: int) -> None:
     world = world_of([b"a" * 50])
-    (_, offset, size) = world.log.live_in_file(1)[0]
+    (_, offset, size) = places_in(world.log, 1)[0]
     del world.journal.files[1][offset + left :]
     with pytest.raises(Damaged, match="cut off"):
         world.log.get(1)
@@ -167,7 +168,7 @@ def test_frame_that_is_cut_off_or_no_message_is_damage(left: int) -> None:
 
 def test_time_of_an_unreadable_message_is_passed_over() -> None:
     world = world_of([b"a"] * 5)
-    places = world.log.live_in_file(1)
+    places = places_in(world.log, 1)
     for _, offset, size in (places[0], places[2]):
         world.journal.files[1][offset : offset + size] = b"\xff" * size
     assert world.log.seq_at_time(1_004) == 4

@@ -1,0 +1,62 @@
+"""How a store works, and how durable the acknowledgements of a stream are."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edged.config.jetstream_options import JetStreamOptions, ShedOptions
+from edged.core.space_rules import SpaceLimits, reserve_bytes_default
+
+SYNC_ALWAYS: Final = "always"
+SYNC_INTERVAL: Final = "interval"
+SYNC_OS: Final = "os"
+SYNC_METADATA: Final = "edged.sync"
+"""A stream's own mode, in its metadata: always, interval or os."""
+
+NO_LIMITS: Final = SpaceLimits(reserve_bytes=0)
+NOTHING_TO_SHED: Final = ShedOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """See jetstream{} in edged.conf.example. `now_ns` and `draw_nonce` are the store's clock and chance."""
+
+    journal_file_bytes: int = 32 * 1024 * 1024
+    sync: str = SYNC_ALWAYS
+    sync_interval_ns: int = 2_000_000_000
+    space: SpaceLimits = NO_LIMITS
+    shed: ShedOptions = NOTHING_TO_SHED
+    memory_bytes_max: int = -1
+    tail_bytes: int = 8 * 1024 * 1024
+    cache_bytes: int = 16 * 1024 * 1024
+    now_ns: Callable[[], int] = time.time_ns
+    draw_nonce: Callable[[], int] = field(default=lambda: random.SystemRandom().randrange(1, 1 << 64) | 1)
+
+    @classmethod
+    def of(cls, options: JetStreamOptions) -> StoreOptions:
+        """What the configuration says."""
+        reserve_bytes = options.reserve_bytes
+        if reserve_bytes is None:
+            reserve_bytes = reserve_bytes_default(options.max_store)
+        return cls(
+            journal_file_bytes=options.journal_file_bytes,
+            sync=options.sync,
+            sync_interval_ns=int(options.sync_interval_s * 1e9),
+            space=SpaceLimits(options.max_store, options.free_space_min, reserve_bytes),
+            shed=options.shed,
+            memory_bytes_max=options.max_memory,
+            cache_bytes=options.block_cache_bytes,
+        )
+
+    def sync_of(self, config: dict[str, Any]) -> str:
+        """The mode of a stream: its own, or that of the store."""
+        own = (config.get("metadata") or {}).get(SYNC_METADATA)
+        if own in (SYNC_ALWAYS, SYNC_INTERVAL, SYNC_OS):
+            return str(own)
+        if config.get("persist_mode") == "async" and self.sync == SYNC_ALWAYS:
+            return SYNC_INTERVAL
+        return self.sync

@@ -1,0 +1,92 @@
+"""How much is stored, for whom, and whether more fits: the books of the store.
+
+Rules: the books follow the logs, which are exact, and are never asked to be right by themselves: after every
+change of a log `count()` takes over its figures. Limits are looked at before a message is accepted, not when
+it is applied: what is in the journal is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from edged.config.jetstream_options import ShedOptions
+from edged.core import commands
+from edged.core.space_rules import SpaceLimits, SpaceRules, StreamSpace
+from edged.store.errors import StoreFull
+from edged.store.files import Files
+from edged.store.space import DiskGovernor
+from edged.store.usage import Accounts
+from edged.store.wear import WearCounter
+
+if TYPE_CHECKING:
+    from edged.store.group import StreamEntry
+
+
+class Room:
+    """The books of one store. `memory_bytes_max` -1 means no limit."""
+
+    def __init__(
+        self, files: Files, limits: SpaceLimits, shed: ShedOptions, memory_bytes_max: int = -1
+    ) -> None:
+        self.governor = DiskGovernor(files, SpaceRules(limits, shed))
+        self.disk = Accounts(limits.store_bytes_max)
+        self.memory = Accounts(memory_bytes_max)
+        self.wear = WearCounter()
+        self._open: dict[int, StreamEntry] = {}
+
+    def follow(self, group: int, entry: StreamEntry | None) -> None:
+        """A stream is new, was changed, or is gone."""
+        known = self._open.get(group)
+        if known is not None and known is not entry:
+            self._books_of(known).close_stream(known.account, _key(known))
+            del self._open[group]
+        if entry is not None and known is not entry:
+            self._books_of(entry).open_stream(entry.account, _key(entry))
+            self._open[group] = entry
+        if entry is not None:
+            self.count(entry)
+
+    def count(self, entry: StreamEntry) -> None:
+        """Take over the figures of a log that has changed."""
+        books = self._books_of(entry)
+        known = books.stream(entry.account, _key(entry))
+        messages, size = entry.log.message_count - known.messages, entry.log.bytes - known.bytes
+        if messages or size:
+            books.add(entry.account, _key(entry), messages, size)
+
+    def admit(self, entry: StreamEntry, size: int, waiting_bytes: int, now_ns: int) -> None:
+        """StoreFull when a stream cannot take so many bytes now; `waiting_bytes` are about to be written."""
+        books = self._books_of(entry)
+        books.check(entry.account, _key(entry), size)
+        if entry.is_in_memory:
+            if 0 <= books.bytes_max < books.total.bytes + size:
+                raise StoreFull(f"insufficient memory: max_memory_store is {books.bytes_max} bytes")
+        else:
+            self.governor.admit(size, books.total.bytes + waiting_bytes, now_ns)
+
+    def plan_shedding(
+        self, streams: Iterable[StreamEntry], reclaimable_bytes: int, now_ns: int
+    ) -> list[tuple[int, commands.Shed]]:
+        """The commands, with their groups, that make room by what the operator allowed to go."""
+        entries = {(entry.account, entry.name): entry for entry in streams if not entry.is_in_memory}
+        spaces = [
+            StreamSpace(entry.account, entry.name, entry.log.bytes, entry.synced_bytes, entry.metadata)
+            for entry in entries.values()
+        ]
+        planned = []
+        for shed in self.governor.plan(self.disk.total.bytes, reclaimable_bytes, spaces, now_ns):
+            entry = entries[shed.account, shed.stream]
+            first_seq, last_seq = entry.log.first_seq, entry.log.seq_freeing(shed.bytes)
+            if last_seq >= first_seq:
+                command = commands.Shed(first_seq, last_seq, shed.reason, now_ns)
+                planned.append((entry.group.number, command))
+        return planned
+
+    def _books_of(self, entry: StreamEntry) -> Accounts:
+        return self.memory if entry.is_in_memory else self.disk
+
+
+def _key(entry: StreamEntry) -> str:
+    """A stream in the books. By its group, as a name may be used again before its last owner is gone."""
+    return str(entry.group.number)

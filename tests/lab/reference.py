@@ -1,0 +1,140 @@
+"""Stores to be damaged: one by seed, closed in order or killed, with all that is known about it.
+
+There are several streams, consumers, ids, deletes, journal files, segments and both checkpoints in it. In the
+last part of its life nothing is sealed any more, so that a good deal is in the journal only.
+
+`expected()` is the naive model once more, with some commands forgotten: what a store must come to that has
+lost these records and says so. The seqs of all messages stay, and what was a duplicate stays one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.lab.fake_disk import FakeDisk
+from tests.lab.tested_store import TestedStore
+from tests.lab.workload import (
+    Batch,
+    DropStream,
+    Publish,
+    PutStream,
+    Step,
+    StoreModel,
+    Workload,
+)
+
+CATALOG: Final = 0
+BATCHES: Final = 60
+PAYLOAD_BYTES_MAX: Final = 120
+# From this batch on nothing is sealed.
+SEALED_BATCHES: Final = 40
+# Journal file number and offset.
+Line = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A step that was acknowledged: the `index`-th of its group; the seq of a message that is new."""
+
+    step: Step
+    now_ns: int
+    group: int
+    index: int
+    seq: int | None
+
+
+@dataclass(slots=True)
+class Reference:
+    """A store on a disk that nobody has open. `doubtful` is where the last batch begins if it was killed."""
+
+    name: str
+    disk: FakeDisk
+    done: list[Done]
+    last_batch_steps: int
+    doubtful: Line | None
+    # What was on the disk after each batch, oldest first.
+    earlier: list[FakeDisk]
+    _expected: dict[tuple[frozenset[tuple[int, int]], int], StoreModel] = field(default_factory=dict)
+
+    def expected(self, forgotten: Collection[tuple[int, int]] = (), count: int | None = None) -> StoreModel:
+        """What is true after the first `count` steps, all if not given, without those (group, index)."""
+        key = (frozenset(forgotten), len(self.done) if count is None else count)
+        found = self._expected.get(key)
+        if found is None:
+            found = self._expected[key] = self._replayed(*key)
+            if len(self._expected) > 5000:
+                self._expected.clear()
+        return found
+
+    def _replayed(self, forgotten: frozenset[tuple[int, int]], count: int) -> StoreModel:
+        model = StoreModel()
+        for done in self.done[:count]:
+            step = done.step
+            stream = model.streams.get(step.group)
+            is_forgotten = (done.group, done.index) in forgotten
+            if isinstance(step, Publish):
+                if stream is None or done.seq is None:
+                    continue
+                if is_forgotten:
+                    stream.last_seq = done.seq
+                else:
+                    stream.store(step, done.seq, done.now_ns)
+            elif not is_forgotten and (stream is not None or isinstance(step, PutStream)):
+                model.apply(step, done.now_ns)
+        return model
+
+    def message(self, group: int, seq: int) -> tuple[int, bytes, int, bytes] | None:
+        """What was once stored under this seq."""
+        for done in self.done:
+            if done.step.group == group and done.seq == seq and isinstance(done.step, Publish):
+                step = done.step
+                return done.now_ns, step.subject, len(step.headers), step.headers + step.payload
+        return None
+
+
+def _done(batches: list[Batch]) -> list[Done]:
+    model = StoreModel()
+    indexes: Counter[int] = Counter()
+    found = []
+    for batch in batches:
+        for step in batch.steps:
+            group = CATALOG if isinstance(step, PutStream | DropStream) else step.group
+            indexes[group] += 1
+            stream = model.streams.get(step.group)
+            before = stream.last_seq if stream is not None else 0
+            model.apply(step, batch.now_ns)
+            is_new = isinstance(step, Publish) and stream is not None and stream.last_seq > before
+            seq = before + 1 if is_new else None
+            found.append(Done(step, batch.now_ns, group, indexes[group], seq))
+    return found
+
+
+def make_reference(seed: int, is_killed: bool) -> Reference:
+    """The store of a seed. The same seed gives the same bytes."""
+    name = f"{seed:x}.{'killed' if is_killed else 'closed'}"
+    chance = random.Random(f"reference {seed:x}")
+    batches = Workload(chance, BATCHES, PAYLOAD_BYTES_MAX).batches
+    disk = FakeDisk()
+    store = TestedStore(disk, chance)
+    line: Line = (0, 0)
+    earlier = []
+    for number, batch in enumerate(batches):
+        place = store.store.journal.position
+        line = (place.file, place.offset)
+        store.commit(batch)
+        if number < SEALED_BATCHES:
+            store.maintain()
+        earlier.append(disk.copy())
+    place = store.store.journal.position
+    if place.file != line[0]:
+        # The last batch began a file, whose header proves all before it.
+        line = (place.file, 0)
+    if not is_killed:
+        store.close()
+    image = disk.copy()
+    done = _done(batches)
+    return Reference(name, image, done, len(batches[-1].steps), line if is_killed else None, earlier)
