@@ -102,7 +102,7 @@ venv: $(STAMPS)/native ## Build .venv: the daemon, its native twin, and all that
 .PHONY: clean
 clean: ## Remove all that make has built. ./data stays.
 	rm -rf $(VENV) build dist *.egg-info $(NODE)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f edged/core/*.so edged/core/_native.c edged/core/_frames.c
+	rm -f edged/core/*.so edged/core/_native.c edged/core/_frames.c edged/core/_runs.c
 	find $(filter-out setup.py,$(CODE)) -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the steps behind them ---
@@ -131,7 +131,7 @@ $(STAMPS)/dev: pyproject.toml setup.py | $(STAMPS)/venv
 	@touch $(STAMPS)/run $(STAMPS)/native $@
 
 # The installation has built the twin already; this does it again when its source changes.
-$(STAMPS)/native: edged/core/_native.pyx edged/core/_frames.pyx | $(STAMPS)/dev
+$(STAMPS)/native: edged/core/_native.pyx edged/core/_frames.pyx edged/core/_frames.pxd edged/core/_runs.pyx | $(STAMPS)/dev
 	@EDGED_REQUIRE_NATIVE=1 $(VENV_PYTHON) setup.py --quiet build_ext --inplace
 	@touch $@
 

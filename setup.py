@@ -9,12 +9,13 @@ import os
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-NAMES = ("_native", "_frames")
+NAMES = ("_native", "_frames", "_runs")
 EXTENSIONS = cythonize(
     [
         Extension(
             f"edged.core.{name}",
             [f"edged/core/{name}.pyx"],
+            depends=["edged/core/_frames.pxd"],
             extra_compile_args=["-O3", "-fno-strict-aliasing"],
         )
         for name in NAMES

@@ -1,7 +1,7 @@
 """Figures of the store's benchmarks: medians over what was measured, what is needed, and the table of both.
 
-Rules: a figure is a median and has its lowest and highest value beside it; a figure that has to reach something
-says what, and whether it does. Nothing here measures.
+Rules: a figure is a median and has its lowest and highest value beside it; a figure that has to reach
+something says what, and whether it does. Nothing here measures.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 Everything that one turn of the event loop produced is one batch. While the disk works on it the next one
 gathers. On a disk that syncs fast the batch is written right here, which spares two switches between threads;
-on others a thread of its own waits for the disk, and wakes the event loop when it is done.
+on others a thread of its own waits for the disk, and wakes the event loop when it is done. Old journal files
+are sealed in one more thread.
 
 Rules: all methods are called in the event loop's thread. One batch is on its way at a time. `wake` is called
-in the other thread and must only make the loop call `collect()` soon.
+in the other threads and must only make the loop call `collect()` soon.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from edged.core.limits import COMMIT_QUEUE_BYTES_MAX
+from edged.core.limits import COMMIT_QUEUE_BYTES_MAX, UNSEALED_FILES_MAX
 
 if TYPE_CHECKING:
     from edged.core.commands import Command
     from edged.core.wire import Publish
     from edged.store.batch import Batch, Done
+    from edged.store.cycle import Cycle
     from edged.store.store import Store
 
 INLINE_S: Final = 0.000_250
@@ -40,13 +42,16 @@ class LocalCommitter:
         self._store = store
         self._wake = wake
         self._on_its_way: Batch | None = None
-        self._written: Batch | None = None
+        self._written: queue.SimpleQueue[Batch] = queue.SimpleQueue()
+        self._sealed: queue.SimpleQueue[Cycle] = queue.SimpleQueue()
+        self._sealing: threading.Thread | None = None
         self._waiting_for_room: list[Callable[[], None]] = []
         self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._synced_ns = store.options.now_ns()
+        self._thread_batches_left = 0
         # The measured time of a small batch, as a moving average; None before the first.
         self.commit_s: float | None = None
-        self._thread_batches_left = 0
         self.inline_batches = 0
         self.thread_batches = 0
 
@@ -63,7 +68,8 @@ class LocalCommitter:
     @property
     def is_full(self) -> bool:
         """Whether so much waits that whoever submits should stop reading until there is room."""
-        return self._store.gathered_bytes >= COMMIT_QUEUE_BYTES_MAX
+        store = self._store
+        return store.gathered_bytes >= COMMIT_QUEUE_BYTES_MAX or store.unsealed_files > UNSEALED_FILES_MAX
 
     def when_there_is_room(self, call: Callable[[], None]) -> None:
         """Call back once the queue has been taken."""
@@ -71,27 +77,41 @@ class LocalCommitter:
 
     def flush(self) -> None:
         """Start writing what has gathered, unless a batch is on its way. Called at the end of every turn."""
-        store = self._store
-        while self._on_its_way is None and store.has_gathered:
-            batch = store.close_batch()
-            for call in self._take_waiting():
-                call()
-            if self._is_inline(len(batch.buffer)):
-                self._write_here(batch)
+        while self._on_its_way is None and self._store.has_gathered:
+            if self._is_inline():
+                self._write_here(self._store.close_batch())
             else:
-                self._on_its_way = batch
-                self._start_thread()
-                self.thread_batches += 1
-                self._work.put(batch)
+                self._send(self._store.close_batch())
+        self._make_room()
 
     def collect(self) -> None:
-        """Finish the batch that the thread has written, and go on with the next."""
-        batch, self._written = self._written, None
-        if batch is None:
-            return
-        self._on_its_way = None
-        self._store.finish(batch)
+        """Finish what the threads have done, and give them more. Called soon after each wake()."""
+        while not self._written.empty():
+            batch = self._written.get()
+            self._on_its_way = None
+            if batch.error is None and self._store.has_gathered and not self._is_inline():
+                # The disk goes on while this one is applied. After an error what gathered is refused as well.
+                self._send(self._store.close_batch())
+            self._store.finish(batch)
+        while not self._sealed.empty():
+            self._sealed.get()
+            self._sealing = None
+            self._store.end_cycle()
         self.flush()
+        self._seal()
+
+    def tend(self, now_ns: int) -> None:
+        """Whatever is due by the clock; called about every second."""
+        self._seal()
+        if self._on_its_way is not None or self._store.has_gathered:
+            return
+        options = self._store.options
+        if self._store.has_unsynced and now_ns - self._synced_ns >= options.sync_interval_ns:
+            self._synced_ns = now_ns
+            self._send(self._store.close_batch(is_sync_needed=True))
+            return
+        self._store.seal_tail()
+        self._store.tend(now_ns)
 
     @property
     def is_idle(self) -> bool:
@@ -99,35 +119,46 @@ class LocalCommitter:
         return self._on_its_way is None and not self._store.has_gathered
 
     def close(self) -> None:
-        """Finish what is on its way, and end the thread. What gathers afterwards is not written."""
+        """Finish everything that was submitted, and end the threads."""
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
             self._thread = None
-        self.collect_last()
-
-    def collect_last(self) -> None:
-        """Finish everything that was submitted, here and now."""
-        store = self._store
-        batch, self._written, self._on_its_way = self._written, None, None
-        if batch is not None:
-            store.finish(batch)
-        while store.has_gathered:
-            self._write_here(store.close_batch())
+        if self._sealing is not None:
+            self._sealing.join()
+        while not self._written.empty():
+            self._store.finish(self._written.get())
+        self._on_its_way = None
+        while self._store.has_gathered:
+            self._write_here(self._store.close_batch())
+        if self._sealing is not None:
+            self._sealing = None
+            self._store.end_cycle()
 
     # --- inside ---
 
-    def _take_waiting(self) -> list[Callable[[], None]]:
-        waiting, self._waiting_for_room = self._waiting_for_room, []
-        return waiting
+    def _make_room(self) -> None:
+        if self._waiting_for_room and not self.is_full:
+            waiting, self._waiting_for_room = self._waiting_for_room, []
+            for call in waiting:
+                call()
 
-    def _is_inline(self, size: int) -> bool:
-        if not self._store.is_sync_needed:
+    def _is_inline(self) -> bool:
+        store = self._store
+        if not store.is_sync_needed:
             return True
         if self.commit_s is None or self._thread_batches_left > 0:
-            self._thread_batches_left -= 1
             return False
-        return self.commit_s < INLINE_S and size <= SMALL_BATCH_BYTES
+        return self.commit_s < INLINE_S and store.gathered_bytes <= SMALL_BATCH_BYTES
+
+    def _send(self, batch: Batch) -> None:
+        self._on_its_way = batch
+        self._thread_batches_left -= 1
+        self.thread_batches += 1
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_all, name="journal", daemon=True)
+            self._thread.start()
+        self._work.put(batch)
 
     def _write_here(self, batch: Batch) -> None:
         started = perf_counter()
@@ -135,17 +166,13 @@ class LocalCommitter:
         self._measure(perf_counter() - started, len(batch.buffer))
         self.inline_batches += 1
         self._store.finish(batch)
+        self._seal()
 
     def _measure(self, took_s: float, size: int) -> None:
         if took_s > SLOW_S:
             self._thread_batches_left = PATIENCE_BATCHES
         if size <= SMALL_BATCH_BYTES:
             self.commit_s = took_s if self.commit_s is None else 0.9 * self.commit_s + 0.1 * took_s
-
-    def _start_thread(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_all, name="journal", daemon=True)
-            self._thread.start()
 
     def _write_all(self) -> None:
         while True:
@@ -155,5 +182,17 @@ class LocalCommitter:
             started = perf_counter()
             self._store.write(batch)
             self._measure(perf_counter() - started, len(batch.buffer))
-            self._written = batch
+            self._written.put(batch)
             self._wake()
+
+    def _seal(self) -> None:
+        """Seal the next journal file if one is complete."""
+        if self._sealing is None and self._store.is_cycle_due:
+            cycle = self._store.begin_cycle()
+            self._sealing = threading.Thread(target=self._run, args=(cycle,), name="sealing", daemon=True)
+            self._sealing.start()
+
+    def _run(self, cycle: Cycle) -> None:
+        cycle.run()
+        self._sealed.put(cycle)
+        self._wake()

@@ -4,6 +4,8 @@
 Marks, checksums and the search for frames run without the GIL, so that the thread which writes a batch and the
 one which reads an old file do not hold up the others.
 
+Reading numbers and what a scan keeps of a frame are in `_frames.pxd`, for `_runs.pyx`.
+
 Memory: a FrameBuffer owns a malloc'ed buffer. It neither grows nor shrinks while somebody looks at its bytes,
 be it through what `finish()` returned or in `finish()` itself. The frames of a scan are an array of 24 bytes
 each; tuples are made when somebody asks for them.
@@ -21,8 +23,6 @@ from edged.core.frames import Scan
 cdef object _mark_of = _frames.mark_of
 
 cdef enum:
-    HEADER_BYTES = 24
-    APPEND_BYTES = 14
     # What a cleared buffer keeps, so that one huge batch does not hold its memory for ever.
     KEPT_BYTES_MAX = 4 * 1024 * 1024
     SIZE_BITS_MAX = 32
@@ -35,17 +35,7 @@ cdef int64_t WASTE_FACTOR = _frames.WASTE_FACTOR
 cdef uint32_t APPEND = _frames.APPEND
 
 
-# --- little endian, whatever the machine; compilers make one instruction of each ---
-
-
-cdef inline uint32_t load32(const unsigned char* place) noexcept nogil:
-    return (
-        <uint32_t>place[0] | <uint32_t>place[1] << 8 | <uint32_t>place[2] << 16 | <uint32_t>place[3] << 24
-    )
-
-
-cdef inline uint64_t load64(const unsigned char* place) noexcept nogil:
-    return <uint64_t>load32(place) | <uint64_t>load32(place + 4) << 32
+# --- writing numbers as `_frames.pxd` reads them ---
 
 
 cdef inline void store32(unsigned char* place, uint32_t value) noexcept nogil:
@@ -252,19 +242,8 @@ cdef class FrameBuffer:
 # --- reading ---
 
 
-cdef struct Found:
-    int64_t position
-    uint64_t index
-    uint32_t size
-    uint32_t kind_and_group
-
-
 cdef class Frames:
     """The frames of a scan: reads like a list of tuples, but has no tuple before somebody asks for it."""
-
-    cdef Found* found
-    cdef Py_ssize_t count
-    cdef Py_ssize_t capacity
 
     def __cinit__(self):
         self.found = NULL
@@ -308,13 +287,28 @@ cdef class Frames:
 
     def __getitem__(self, key):
         if isinstance(key, slice):
-            return [self.at(number) for number in range(*key.indices(self.count))]
+            start, stop, step = key.indices(self.count)
+            return self.part(start, stop, step)
         cdef Py_ssize_t number = key
         if number < 0:
             number += self.count
         if not 0 <= number < self.count:
             raise IndexError(key)
         return self.at(number)
+
+    cdef object part(self, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t step):
+        cdef Frames some
+        cdef size_t size
+        if step != 1 or start >= stop:
+            return [self.at(number) for number in range(start, stop, step)]
+        some = Frames()
+        size = (stop - start) * sizeof(Found)
+        some.found = <Found*>realloc(NULL, size)
+        if some.found == NULL:
+            raise MemoryError()
+        memcpy(some.found, self.found + start, size)
+        some.count = some.capacity = stop - start
+        return some
 
     def __iter__(self):
         cdef Py_ssize_t number

@@ -39,7 +39,7 @@ class Change(NamedTuple):
 class Batch:
     """Gathers until it is closed, is written once, and is then applied or refused."""
 
-    __slots__ = ("buffer", "entries", "error", "frees_space", "is_sync_needed", "position")
+    __slots__ = ("buffer", "entries", "error", "frees_space", "is_sync_needed", "nonce", "position")
 
     def __init__(self) -> None:
         self.buffer = FrameBuffer()
@@ -48,5 +48,7 @@ class Batch:
         self.frees_space = True
         # Whether somebody in it is promised the disk, and not only the operating system.
         self.is_sync_needed = False
+        # Where it was written, and the nonce of that file.
         self.position = Position(0, 0)
+        self.nonce = 0
         self.error: StoreError | None = None

@@ -7,6 +7,7 @@ give the same state. What is not understood is moved aside, never deleted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,7 +56,7 @@ def decode_checkpoint(blob: bytes, path: str) -> Checkpoint:
     """The reverse. Raises Damaged, or StoreBroken for a version of the future."""
     try:
         packed = zstandard.ZstdDecompressor().decompress(
-            unguard(blob).payload, max_output_size=STATE_BYTES_MAX
+            unguard(blob, MARK).payload, max_output_size=STATE_BYTES_MAX
         )
         version, next_file, state = msgpack.unpackb(packed, strict_map_key=False)
     except (zstandard.ZstdError, ValueError) as error:
@@ -81,8 +82,10 @@ def save_checkpoint(files: Files, checkpoint: Checkpoint) -> int:
     return len(blob)
 
 
-def load_newest(files: Files) -> tuple[Checkpoint | None, list[tuple[str, str]]]:
-    """The newest good checkpoint, and those that are not good with the reason."""
+def load_newest(
+    files: Files, belongs: Callable[[Checkpoint], bool]
+) -> tuple[Checkpoint | None, list[tuple[str, str]]]:
+    """The newest good checkpoint that belongs to this store, and those that are not good with the reason."""
     bad: list[tuple[str, str]] = []
     for number in reversed(checkpoint_numbers(files)):
         path = checkpoint_path(number)
@@ -93,6 +96,9 @@ def load_newest(files: Files) -> tuple[Checkpoint | None, list[tuple[str, str]]]
             continue
         if found.next_file != number:
             bad.append((path, "its name does not fit its content"))
+            continue
+        if not belongs(found):
+            bad.append((path, "it does not belong to the journal of this store"))
             continue
         return found, bad
     return None, bad

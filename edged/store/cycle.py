@@ -93,6 +93,7 @@ class Border:
             "highest_group": store.catalog.highest_group,
             "last_batch": store.batch_number,
             "wear": store.room.wear.snapshot(),
+            "nonce": store.nonces[next_file],
             "groups": groups,
         }
         removed = list(store.catalog.removed)

@@ -194,11 +194,11 @@ class StoreFiles(RealFiles):
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def read_head(self, path: str, size: int) -> bytes:
-        """The first bytes of a file."""
+    def read_head(self, path: str, size: int) -> tuple[bytes, int]:
+        """The first bytes of a file, and how many it has in all."""
         file = self.open(path)
         try:
-            return file.read_at(0, size)
+            return file.read_at(0, size), file.size()
         finally:
             file.close()
 

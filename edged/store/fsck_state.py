@@ -1,4 +1,4 @@
-"""What a start would make of a store's files: a checkpoint and the journal after it, without writing anything.
+"""What a start would make of a store's files, a checkpoint and the journal after it, without writing.
 
 It differs from recovery in what it does about trouble: recovery stops at what cannot be right, this notes it
 and goes on, so that everything there is to say is said at once.
@@ -16,17 +16,18 @@ from typing import Any, Final
 
 from edged.core.batch_record import Applied
 from edged.core.commands import Command, Config, Delete, Expire, Purge, PutStream, Shed
+from edged.core.expiry import message_expires_ns
 from edged.core.frame_twins import decode_append, scan
 from edged.core.frames import HEADER_BYTES
 from edged.core.message import Message
 from edged.core.stream_machine import MessageLog, Outcome, StreamMachine
 from edged.core.subjects import matches
 from edged.store.block_cache import BlockCache
-from edged.store.box import Keyring, WrongKey
+from edged.store.box import Keyring
 from edged.store.checkpoint import Checkpoint
 from edged.store.errors import Damaged, StoreBroken
 from edged.store.files import File, Files
-from edged.store.group import CATALOG, Catalog, Group, StreamEntry
+from edged.store.group import CATALOG, Catalog, Group, LogMaker, StreamEntry
 from edged.store.journal_file import file_path
 from edged.store.journal_reader import Chain
 from edged.store.memory_log import MemoryLog
@@ -95,13 +96,17 @@ class WatchedMachine(StreamMachine):
 class WatchedCatalog(Catalog):
     """A catalog of watched streams."""
 
-    __slots__ = ("is_following",)
+    __slots__ = ("_is_following",)
+
+    def __init__(self, groups: dict[int, Group], make_log: LogMaker, is_following: bool) -> None:
+        super().__init__(groups, make_log)
+        self._is_following = is_following
 
     def add(self, command: PutStream, log: MessageLog, applied: int = 0) -> StreamEntry:
         """As in Catalog."""
         entry = super().add(command, log, applied)
         runs = log if isinstance(log, StreamLog) else None
-        entry.group.machine = WatchedMachine(log, command.config, runs, self.is_following)
+        entry.group.machine = WatchedMachine(log, command.config, runs, self._is_following)
         return entry
 
 
@@ -151,8 +156,7 @@ class ReadState:
         self._nonces: dict[int, int] = {}
         self.cache = BlockCache(CACHE_BYTES)
         self.groups: dict[int, Group] = {}
-        self.catalog = WatchedCatalog(self.groups, self._make_log)
-        self.catalog.is_following = is_following
+        self.catalog = WatchedCatalog(self.groups, self._make_log, is_following)
         self.groups[CATALOG] = Group(CATALOG, self.catalog)
         self.last_batch = 0
         # Segments that a checkpoint speaks of and that are of no use as they are, with the reason.
@@ -170,7 +174,9 @@ class ReadState:
             self.last_batch = state["last_batch"]
             for number, stream_id, account, name, config, applied, machine, log in state["groups"]:
                 command = PutStream(number, stream_id, account, name, config)
-                found = self._make_log(stream_id, True) if log is None else self._restore(number, command, log)
+                found = (
+                    self._make_log(stream_id, True) if log is None else self._restore(number, command, log)
+                )
                 entry = self.catalog.add(command, found, applied)
                 if log is not None:
                     assert isinstance(entry.group.machine, StreamMachine)
@@ -222,12 +228,9 @@ class ReadState:
 
     def _usable(self, path: str) -> Segment:
         """A segment whose columns can be read, without which its messages cannot be told apart."""
-        segment = Segment.open(self._files, path, self.cache, self._keys)
-        try:
-            if segment.subjects:
-                segment.codes()
-        except WrongKey:
-            raise
+        segment = Segment.open(self._files, path, self.cache, self._keys, message_expires_ns)
+        if segment.subjects:
+            segment.codes()
         return segment
 
     def _read_hot(self, file: int, offset: int, size: int) -> bytes:

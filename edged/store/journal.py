@@ -65,6 +65,7 @@ class Journal:
         draw_nonce: Callable[[], int],
         now_ns: Callable[[], int],
         previous: Position = START,
+        previous_nonce: int = 0,
         spares: list[str] | None = None,
     ) -> None:
         assert file_bytes > HEADER_BYTES, file_bytes
@@ -78,6 +79,7 @@ class Journal:
         self.nonce = 0
         self._header: bytes | None = None
         self._previous = previous
+        self._previous_nonce = previous_nonce
         self._next_number = next_number
         self._ready: File | None = None
         self._ready_size = 0
@@ -167,7 +169,10 @@ class Journal:
             self._ready, self._ready_size = self._obtain(self._next_number, self._file_bytes)
 
     def reuse(self, number: int) -> None:
-        """A file is not needed any more: keep it for another use, or give its space back. Raises OSError."""
+        """A file is not needed any more: keep it for another use, or give its space back. Raises OSError.
+
+        The one method that may run while another thread is in here: it adds to the list and takes nothing.
+        """
         if len(self._spares) < SPARES_MAX:
             self._files.rename(file_path(number), spare_path(number))
             self._spares.append(spare_path(number))
@@ -221,7 +226,14 @@ class Journal:
         self.nonce = self._draw_nonce()
         self.end = self.synced = self._promised = HEADER_BYTES
         before = self._previous
-        header = JournalHeader(self.number, self.nonce, self._now_ns(), before.file, before.offset)
+        header = JournalHeader(
+            self.number,
+            self.nonce,
+            self._now_ns(),
+            before.file,
+            before.offset,
+            previous_nonce=self._previous_nonce,
+        )
         self._header = header.encode()
 
     def _retire_current(self) -> None:
@@ -243,6 +255,7 @@ class Journal:
         self._file = None
         if self._promised > HEADER_BYTES:
             self._previous = Position(self.number, self._promised)
+            self._previous_nonce = self.nonce
         # With nothing promised in it the file is as if it never was.
 
     def _take_ready(self, needed: int, is_small_file_ok: bool) -> tuple[File, int]:

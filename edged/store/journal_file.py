@@ -6,7 +6,8 @@ yet has no header for its own number; what else is in it is left over from an ea
 
 Rule: a header says where the journal ended when the file was begun (`previous_number`, `previous_end`).
 Frames between there and this file were cut off by a crash, or written when the disk failed: they do not
-count.
+count. The nonce of that file stands there, too, so that a file of another store, or an old copy, is not taken
+for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ COPY_BYTES: Final = 2048
 SALT_BYTES: Final = 16
 KEY_ID_BYTES: Final = 8
 JOURNAL: Final = "journal"
-_LAYOUT: Final = struct.Struct("<8sIIQQQQQ16s8s")
+_LAYOUT: Final = struct.Struct("<8sIIQQQQQ16s8sQ")
 _SUFFIX: Final = ".log"
 _SPARE: Final = "spare-"
 
@@ -40,6 +41,7 @@ class JournalHeader:
     previous_end: int
     salt: bytes = bytes(SALT_BYTES)
     key_id: bytes = bytes(KEY_ID_BYTES)
+    previous_nonce: int = 0
 
     def encode(self) -> bytes:
         """The whole header block."""
@@ -54,6 +56,7 @@ class JournalHeader:
             self.previous_end,
             self.salt,
             self.key_id,
+            self.previous_nonce,
         )
         copy = fields.ljust(COPY_BYTES, b"\0")
         copy = copy[:8] + struct.pack("<I", zlib.crc32(copy[12:])) + copy[12:]

@@ -56,6 +56,7 @@ def _run_backward(register: int, data: bytes) -> int:
 
 def nonce_from_frame(data: bytes, offset: int) -> int:
     """The nonce that makes the frame at `offset` of a file's bytes a good one."""
+    mark: int
     mark, checksum, size, _ = _FRAME.unpack_from(data, offset)
     end = offset + FRAME_HEADER_BYTES + size
     # A CRC begins and ends with all bits turned over, so between two of them they cancel out.

@@ -48,6 +48,8 @@ class Chain:
     files: list[tuple[JournalHeader, int | None]] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
     unused: list[int] = field(default_factory=list)
+    # Files that are neither part of the journal nor known to be free.
+    strange: list[int] = field(default_factory=list)
     highest: int = 0
 
     @property
@@ -61,23 +63,35 @@ def read_chain(files: Files, first: int) -> Chain:
     chain = Chain()
     numbers = file_numbers(files.list(JOURNAL))
     chain.highest = max(numbers, default=0)
-    headers = {number: _read_header(files, number) for number in numbers if number >= first}
-    used = [header for header in headers.values() if header is not None]
+    found = {number: _read_header(files, number) for number in numbers if number >= first}
+    headers = {
+        number: header
+        for number, header in found.items()
+        if isinstance(header, JournalHeader) and header.number == number
+    }
+    used = list(headers.values())
     wanted = max((header.number for header in used), default=0)
     end: int | None = None
+    nonce: int | None = None
     while wanted >= first and wanted > 0:
         header = headers.get(wanted)
-        if header is None:
+        if header is None or nonce not in (None, header.nonce):
             # The successor says that there was such a file, and it is gone or its header is.
             chain.missing.append(wanted)
-            lower = [number for number, found in headers.items() if number < wanted and found is not None]
-            wanted, end = max(lower, default=0), None
+            lower = [number for number in headers if number < wanted]
+            wanted, end, nonce = max(lower, default=0), None, None
             continue
         chain.files.append((header, end))
-        wanted, end = header.previous_number, header.previous_end
+        wanted, end, nonce = header.previous_number, header.previous_end, header.previous_nonce
     chain.files.reverse()
     counted = {header.number for header, _ in chain.files}
-    chain.unused = [number for number in headers if number not in counted and number not in chain.missing]
+    for number, seen in found.items():
+        if number not in counted:
+            # Void by what a later header says, never used, or taken over from a file before the checkpoint.
+            is_free = number in headers or seen is None
+            is_free = is_free or (isinstance(seen, JournalHeader) and seen.number < first)
+            is_free = is_free and number not in chain.missing
+            (chain.unused if is_free else chain.strange).append(number)
     return chain
 
 
@@ -86,6 +100,14 @@ def read_parts(files: Files, chain: Chain, start_after: int = 0) -> Iterator[Par
     for header, end in chain.files:
         if header.number > start_after:
             yield _read_part(files, header, end)
+
+
+def read_header(files: Files, number: int) -> JournalHeader | None:
+    """The header of a file that was used; None if there is no such file, or nothing of the kind in it."""
+    if number not in file_numbers(files.list(JOURNAL)):
+        return None
+    header = _read_header(files, number)
+    return header if isinstance(header, JournalHeader) and header.number == number else None
 
 
 def read_last(files: Files, chain: Chain) -> Part | None:
@@ -98,18 +120,17 @@ def end_of(part: Part) -> Position:
     return Position(part.number, part.end)
 
 
-def _read_header(files: Files, number: int) -> JournalHeader | None:
-    """The header of a file that was used; None for one that was only made ready, or whose header is gone."""
+def _read_header(files: Files, number: int) -> JournalHeader | Damaged | None:
+    """The header in a file, whatever its number; None without one; Damaged when it cannot be read."""
     path = file_path(number)
     file = files.open(path)
     try:
-        header = JournalHeader.decode(file.read_at(0, HEADER_BYTES), path)
-    except Damaged:
+        return JournalHeader.decode(file.read_at(0, HEADER_BYTES), path)
+    except Damaged as error:
         # Torn with its first batch, which was not acknowledged; or rot, and then its successor misses it.
-        return None
+        return error
     finally:
         file.close()
-    return header if header is not None and header.number == number else None
 
 
 def _read_part(files: Files, header: JournalHeader, end: int | None) -> Part:

@@ -117,9 +117,9 @@ class MessageIndex:
             position = part.find_live(seq)
             if position >= 0:
                 return part.message_at(position, self.table.names)
-            for lost in self.lost:
-                if lost.first_seq <= seq <= lost.last_seq:
-                    raise Damaged(f"message {seq} is lost, {lost.reason}")
+        for lost in self.lost:
+            if lost.first_seq <= seq <= lost.last_seq:
+                raise Damaged(f"message {seq} is lost, {lost.reason}")
         return None
 
     def remove(self, seq: int) -> int | None:
@@ -149,6 +149,7 @@ class MessageIndex:
                     break
                 self._compact_part(part, seq)
             self._advance(min(seq, self.last_seq + 1))
+        self._forget_lost(seq)
         return Removed(count - self.message_count, size - self.bytes)
 
     def seq_freeing(self, size: int) -> int:
@@ -174,8 +175,7 @@ class MessageIndex:
         """Messages behind all others were stored and are lost. Their seqs are not used again."""
         assert first_seq > self.last_seq, (first_seq, self.last_seq)
         self.skip_to(last_seq)
-        if self.message_count:
-            self.lost.append(LostRange(first_seq, last_seq, reason))
+        self.lost.append(LostRange(first_seq, last_seq, reason))
 
     # --- subjects ---
 
@@ -280,8 +280,12 @@ class MessageIndex:
         """Everything before `seq` is gone."""
         found = self._next_live(seq) if self.message_count else None
         self.first_seq = self.last_seq + 1 if found is None else found
+        self._forget_lost(seq)
+
+    def _forget_lost(self, seq: int) -> None:
+        """What is below `seq` was to go anyway: that it was lost before matters no more."""
         if self.lost:
-            self.lost = [lost for lost in self.lost if lost.last_seq >= self.first_seq]
+            self.lost = [lost for lost in self.lost if lost.last_seq >= seq]
 
     def _compact_part(self, part: LogPart, seq: int) -> None:
         before = part.live_bytes

@@ -8,6 +8,7 @@ the segments' footers and the journal after the checkpoint, whatever the bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.commands import PutStream
@@ -17,10 +18,11 @@ from edged.core.frames import BATCH
 from edged.core.stream_machine import StreamMachine
 from edged.store.checkpoint import CHECKPOINTS, Checkpoint, load_newest
 from edged.store.errors import Damaged, StoreBroken
+from edged.store.files import Files
 from edged.store.group import CATALOG
 from edged.store.journal import START, Position
 from edged.store.journal_file import HEADER_BYTES, JOURNAL, file_path, spare_names
-from edged.store.journal_reader import Chain, read_chain, read_last
+from edged.store.journal_reader import Chain, read_chain, read_header, read_last
 from edged.store.replay import Replay, ReplayReport
 from edged.store.sealed_part import SealedMessages
 from edged.store.segment import Segment
@@ -59,21 +61,30 @@ def recover(store: Store) -> RecoveryReport:
     """Bring an empty store to the state of its files. Raises StoreBroken."""
     report = RecoveryReport()
     files = store.files
-    checkpoint, report.bad_checkpoints = load_newest(files)
+    checkpoint, report.bad_checkpoints = load_newest(files, partial(_belongs, files))
     if checkpoint is not None:
         report.checkpoint = checkpoint.next_file
         _restore(store, checkpoint, report)
     chain = read_chain(files, report.checkpoint)
     if checkpoint is None and report.bad_checkpoints and not _is_from_the_start(chain):
         raise StoreBroken("no checkpoint can be read; run edged fsck", CHECKPOINTS)
+    strange = chain.strange
     chain = _begin_journal(store, chain, report)
     store.nonces.update((header.number, header.nonce) for header, _ in chain.files)
     report.replay = Replay(files, chain, store.groups).run()
     store.batch_number = max(report.replay.last_batch, store.batch_number)
     for path, _ in report.bad_checkpoints:
         _move_aside(store, path, report)
+    for number in strange:
+        _move_aside(store, file_path(number), report)
     _tidy_segments(store, checkpoint, report)
     return report
+
+
+def _belongs(files: Files, checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint fits the journal file after it; also when that file is not there to tell."""
+    header = read_header(files, checkpoint.next_file)
+    return header is None or header.nonce == checkpoint.state["nonce"]
 
 
 def _begin_journal(store: Store, chain: Chain, report: RecoveryReport) -> Chain:
@@ -82,17 +93,18 @@ def _begin_journal(store: Store, chain: Chain, report: RecoveryReport) -> Chain:
     last = read_last(files, chain)
     tail = [] if last is None else [frame for frame in last.frames if frame[0] >= last.durable_to]
     is_tail_copied = any(frame[1] != BATCH for frame in tail)
-    previous = START
+    previous, previous_nonce = START, 0
     if last is not None:
         report.torn_bytes = last.torn_bytes
-        previous = Position(last.number, last.durable_to)
+        header = chain.files[-1][0]
+        previous, previous_nonce = Position(last.number, last.durable_to), header.nonce
         if last.durable_to == HEADER_BYTES:
             # Not even that the file exists is certain: the new one follows on the one before.
-            header = chain.files[-1][0]
             previous = Position(header.previous_number, header.previous_end)
+            previous_nonce = header.previous_nonce
     number = max(chain.highest + 1, report.checkpoint, 1)
     unused = [file_path(number).rpartition("/")[2] for number in chain.unused]
-    store.begin_journal(number, previous, [*spare_names(files.list(JOURNAL)), *unused])
+    store.begin_journal(number, previous, previous_nonce, [*spare_names(files.list(JOURNAL)), *unused])
     if last is None or not is_tail_copied:
         return chain
     buffer = FrameBuffer()

@@ -86,7 +86,8 @@ class Store:
         self.nonces: dict[int, int] = {}
         # Segments that are not in use, and before which checkpoint they were given up: [number, path].
         self.condemned: list[Any] = []
-        self._applied_file = 0
+        # The file that is being applied, and the one from which on messages are in the journal only.
+        self._applied_file = self._sealed_to = 0
         self._touched: set[Group] = set()
         self._border: Border | None = None
         self._cycle: Cycle | None = None
@@ -108,6 +109,7 @@ class Store:
         store.report = recover(store)
         # The journal has been begun already when the end of the last one was brought over.
         store._applied_file = store.journal.number
+        store._sealed_to = max(store.report.checkpoint, 1)
         # What the last batch records said may have been left behind: the next one says it again.
         store._touched.update(store.groups.values())
         for group, entry in store.catalog.streams.items():
@@ -118,7 +120,7 @@ class Store:
             raise StoreBroken(f"the store's directory cannot be used ({error})") from error
         return store
 
-    def begin_journal(self, number: int, previous: Position, spares: list[str]) -> None:
+    def begin_journal(self, number: int, previous: Position, previous_nonce: int, spares: list[str]) -> None:
         """Write to a new file from now on."""
         options = self.options
         self.journal = Journal(
@@ -128,6 +130,7 @@ class Store:
             options.draw_nonce,
             options.now_ns,
             previous,
+            previous_nonce,
             spares,
         )
 
@@ -214,9 +217,20 @@ class Store:
         """Whether a command waits for the next batch."""
         return bool(self._gathering.entries)
 
-    def close_batch(self) -> Batch:
-        """Take what has gathered; it must be written and finished before the next batch is written."""
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether something was written that is not durable yet. Asked while nobody writes."""
+        return self.journal.synced < self.journal.end
+
+    @property
+    def unsealed_files(self) -> int:
+        """How many journal files are complete and still hold messages that are read from there."""
+        return self._applied_file - self._sealed_to
+
+    def close_batch(self, is_sync_needed: bool = False) -> Batch:
+        """Take what has gathered, after the batch before was written; batches are finished in this order."""
         batch, self._gathering = self._gathering, Batch()
+        batch.is_sync_needed = batch.is_sync_needed or is_sync_needed
         self._end_batch(batch)
         return batch
 
@@ -235,7 +249,9 @@ class Store:
             batch.error = error
 
     def _write(self, batch: Batch) -> Position:
-        return self.journal.commit(batch.buffer, batch.is_sync_needed, is_small_file_ok=batch.frees_space)
+        place = self.journal.commit(batch.buffer, batch.is_sync_needed, is_small_file_ok=batch.frees_space)
+        batch.nonce = self.journal.nonce
+        return place
 
     def _write_into_reserve(self, batch: Batch) -> None:
         """Try once more: there is a little space now that was kept for this."""
@@ -250,7 +266,7 @@ class Store:
         if batch.error is not None:
             self._refuse(batch, batch.error)
             return
-        self.nonces[batch.position.file] = self.journal.nonce
+        self.nonces[batch.position.file] = batch.nonce
         if batch.position.file != self._applied_file:
             self._pass_border(batch.position.file)
         self.tail.add(batch.position.file, batch.position.offset, batch.buffer)
@@ -318,6 +334,8 @@ class Store:
         if not cycle.is_saved:
             self._border = self._border or cycle.border
             self._cycle_not_before_ns = now_ns + CYCLE_RETRY_NS
+        if cycle.error is None:
+            self._sealed_to = cycle.border.next_file
         for number in cycle.adopt():
             self.nonces.pop(number, None)
             reader = self._readers.pop(number, None)
@@ -331,6 +349,21 @@ class Store:
                 with suppress(FileNotFoundError):
                     self.files.remove(entry[1])
                 self.condemned.remove(entry)
+
+    def tend(self, now_ns: int) -> None:
+        """Look after the disk; called about every second while no batch is on its way.
+
+        On a full disk the journal turns to a new file, so that a checkpoint lets older files go.
+        """
+        governor = self.room.governor
+        governor.tend(now_ns)
+        with suppress(OSError):
+            # When the file is needed and still cannot be had, whoever needs it is told.
+            self.journal.prepare()
+        is_waiting = self._border is not None or self._cycle is not None
+        if governor.is_full and not is_waiting and now_ns >= self._cycle_not_before_ns:
+            self._cycle_not_before_ns = now_ns + CYCLE_RETRY_NS
+            self.journal.rotate()
 
     def maintain(self) -> None:
         """Run a cycle here and now, if one is due."""
@@ -400,6 +433,8 @@ class Store:
             # While a cycle moves messages their places are about to change: the next border will do.
             self._border = Border.take(self, file)
         self._applied_file = file
+        # Each file says early how far all groups are: should the one before be lost, so is known what.
+        self._touched.update(self.groups.values())
 
 
 def _keep_outcome(

@@ -61,7 +61,7 @@ class FailingCalls:
 
     def __init__(self, failure: Failure, inner: SystemCalls | None = None) -> None:
         self._inner: SystemCalls = OperatingSystem() if inner is None else inner
-        self._failure: Failure | None = failure
+        self.failure: Failure | None = failure
         self._counted = KINDS[failure.kind] & failure.only
         self.count = 0
         self.is_hit = False
@@ -72,23 +72,21 @@ class FailingCalls:
 
     def heal(self) -> None:
         """From now on nothing fails."""
-        self._failure = None
+        self.failure = None
 
     def _is_due(self, name: str, is_possible: bool = True) -> bool:
-        if self._failure is None or name not in self._counted or not is_possible:
+        if self.failure is None or name not in self._counted or not is_possible:
             return False
         self.count += 1
-        is_due = self.count == self._failure.at or (
-            self._failure.is_lasting and self.count > self._failure.at
-        )
+        is_due = self.count == self.failure.at or (self.failure.is_lasting and self.count > self.failure.at)
         if is_due:
             self.is_hit = True
             self.hit_call = self.hit_call or name
         return is_due
 
     def _error(self, path: str = "") -> OSError:
-        assert self._failure is not None
-        number = getattr(errno, self._failure.kind)
+        assert self.failure is not None
+        number = getattr(errno, self.failure.kind)
         return OSError(number, os.strerror(number), path)
 
     def _call(self, name: str, call: Callable[..., Any], *arguments: Any, path: str = "") -> Any:
@@ -98,7 +96,7 @@ class FailingCalls:
 
     def open(self, path: str, flags: int, mode: int, /) -> int:
         # Opening what is there takes no space.
-        is_possible = self._failure is None or self._failure.kind != "ENOSPC" or bool(flags & os.O_CREAT)
+        is_possible = self.failure is None or self.failure.kind != "ENOSPC" or bool(flags & os.O_CREAT)
         if self._is_due("open", is_possible):
             raise self._error(path)
         descriptor = self._inner.open(path, flags, mode)
@@ -111,7 +109,7 @@ class FailingCalls:
 
     def pread(self, descriptor: int, size: int, offset: int, /) -> bytes:
         if self._is_due("pread", size > 1 or self._counted != KINDS["short"]):
-            if self._failure is not None and self._failure.kind == "short":
+            if self.failure is not None and self.failure.kind == "short":
                 return self._inner.pread(descriptor, max(1, size // 2), offset)
             raise self._error()
         return self._inner.pread(descriptor, size, offset)
@@ -119,11 +117,11 @@ class FailingCalls:
     def pwrite(self, descriptor: int, data: Bytes, offset: int, /) -> int:
         if not self._is_due("pwrite"):
             return self._inner.pwrite(descriptor, data, offset)
-        assert self._failure is not None
+        assert self.failure is not None
         half = memoryview(data)[: max(1, len(data) // 2)]
-        if self._failure.kind == "short":
+        if self.failure.kind == "short":
             return self._inner.pwrite(descriptor, half, offset)
-        if self._failure.kind != "EINTR":
+        if self.failure.kind != "EINTR":
             self._inner.pwrite(descriptor, half, offset)
         raise self._error()
 

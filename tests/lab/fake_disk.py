@@ -294,6 +294,11 @@ class FakeDisk:
         """From here on the promise with this number holds."""
         self.record(Mark(value))
 
+    def end_process(self) -> None:
+        """A program has ended: its files are closed, its locks are free."""
+        self.locked.clear()
+        self.open_count = 0
+
     def _names(self, directory: str) -> Names:
         try:
             return self.directories[directory]

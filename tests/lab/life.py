@@ -15,9 +15,8 @@ import errno
 import os
 import random
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from tests.lab.fake_disk import FakeDisk
 from tests.lab.workload import Batch, StoreModel, difference
 
 # After so many refusals the disk is made well; after so many the store is opened again; then it must work.
@@ -65,12 +64,28 @@ class OpenedStore(Protocol):
         ...
 
 
+class Disk(Protocol):
+    """What a store lives on."""
+
+    # What makes operations fail; None while the disk is well.
+    fault: Any
+    open_count: int
+
+    def mark(self, value: int) -> None:
+        """From here on the promise with this number holds."""
+        ...
+
+    def end_process(self) -> None:
+        """A program has ended: its files are closed, its locks are free."""
+        ...
+
+
 # Opens a store on a disk, or raises Refused. `chance` is for nonces and the like.
-OpenStore = Callable[[FakeDisk, random.Random], OpenedStore]
+OpenStore = Callable[[Any, random.Random], OpenedStore]
 
 
 class Trouble:
-    """What happens to the disk: `kind` is EIO, ENOSPC or KILL, at the `at`-th operation."""
+    """What happens to the disk: `kind` is EIO, ENOSPC, EMFILE or KILL, at the `at`-th operation."""
 
     def __init__(self, kind: str, at: int, is_lasting: bool = False) -> None:
         self.kind = kind
@@ -84,6 +99,8 @@ class Trouble:
 
     def __call__(self, operation: str, path: str) -> OSError | None:
         if self.kind == "ENOSPC" and operation in ("read", "open", "list", "remove", "truncate"):
+            return None
+        if self.kind == "EMFILE" and operation not in ("open", "create", "list"):
             return None
         self._count += 1
         is_due = self._count >= self._at if self._is_lasting else self._count == self._at
@@ -113,7 +130,7 @@ class Life:
     def __init__(
         self,
         open_store: OpenStore,
-        disk: FakeDisk,
+        disk: Disk,
         batches: list[Batch],
         models: list[StoreModel],
         chance: random.Random,
@@ -220,8 +237,7 @@ class Life:
     def _forget(self) -> None:
         """A program has ended: its files are closed, its locks are free."""
         self._store = None
-        self._disk.locked.clear()
-        self._disk.open_count = 0
+        self._disk.end_process()
 
     def _expect(self, wanted: list[StoreModel], when: str) -> int:
         """Which of these the store holds; it must be one of them."""

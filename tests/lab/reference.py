@@ -56,8 +56,10 @@ class Reference:
     done: list[Done]
     last_batch_steps: int
     doubtful: Line | None
-    # What was on the disk after each batch, oldest first.
+    # What was on the disk after each batch, oldest first; and the journal file each batch is in, with the
+    # number of steps before it.
     earlier: list[FakeDisk]
+    files: list[tuple[int, int]]
     _expected: dict[tuple[frozenset[tuple[int, int]], int], StoreModel] = field(default_factory=dict)
 
     def expected(self, forgotten: Collection[tuple[int, int]] = (), count: int | None = None) -> StoreModel:
@@ -86,6 +88,15 @@ class Reference:
             elif not is_forgotten and (stream is not None or isinstance(step, PutStream)):
                 model.apply(step, done.now_ns)
         return model
+
+    @property
+    def last_file(self) -> int:
+        """The journal file that was written last."""
+        return self.files[-1][0]
+
+    def steps_before(self, file: int) -> int:
+        """How many steps are in the journal files before this one."""
+        return min((steps for number, steps in self.files if number >= file), default=len(self.done))
 
     def message(self, group: int, seq: int) -> tuple[int, bytes, int, bytes] | None:
         """What was once stored under this seq."""
@@ -122,10 +133,14 @@ def make_reference(seed: int, is_killed: bool) -> Reference:
     store = TestedStore(disk, chance)
     line: Line = (0, 0)
     earlier = []
+    files = []
+    steps = 0
     for number, batch in enumerate(batches):
         place = store.store.journal.position
         line = (place.file, place.offset)
         store.commit(batch)
+        files.append((store.store.journal.number, steps))
+        steps += len(batch.steps)
         if number < SEALED_BATCHES:
             store.maintain()
         earlier.append(disk.copy())
@@ -136,5 +151,12 @@ def make_reference(seed: int, is_killed: bool) -> Reference:
     if not is_killed:
         store.close()
     image = disk.copy()
-    done = _done(batches)
-    return Reference(name, image, done, len(batches[-1].steps), line if is_killed else None, earlier)
+    return Reference(
+        name,
+        image,
+        _done(batches),
+        len(batches[-1].steps),
+        line if is_killed else None,
+        earlier,
+        files,
+    )

@@ -1,4 +1,5 @@
-"""Opens a store on a damaged disk and compares it with what it was: never a wrong answer, nothing thrown away.
+"""Opens a store on a damaged disk and compares it with what it was: never a wrong answer, nothing thrown
+away.
 
 A store is right if it refuses in order (StoreBroken), or if it holds exactly what the model holds without the
 commands that it says are lost. Messages that it says are lost or cannot be read may be missing as well. What
@@ -9,10 +10,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
-from edged.store.errors import StoreBroken
+from edged.store.checkpoint import CHECKPOINTS, Checkpoint, checkpoint_path, decode_checkpoint
+from edged.store.errors import Damaged, StoreBroken
+from edged.store.journal_file import HEADER_BYTES, JOURNAL
+from edged.store.segment_format import segment_name
 from tests.lab.fake_disk import FakeDisk
 from tests.lab.life import Refused
 from tests.lab.reference import Reference
@@ -33,13 +38,14 @@ SHORTER: Final = "shorter"
 class Damage(NamedTuple):
     """A damaged disk. `is_small`: at most one record is hit. `steps_min`: how many steps must be there.
 
-    `is_mixed`: a file is in the place of another one.
+    `may_be_silent`: a power cut could have left the same, so nobody can tell that it is damage.
     """
 
     identity: str
     disk: FakeDisk
     is_small: bool
     steps_min: int
+    may_be_silent: bool = False
 
 
 class Verdict(NamedTuple):
@@ -84,8 +90,8 @@ def _judged(reference: Reference, damage: Damage, chance: random.Random) -> tupl
         store.close()
     if kind != WRONG and damage.disk.open_count:
         return WRONG, is_noticed, f"{damage.disk.open_count} files are left open"
-    if kind == LESS and not is_noticed:
-        return WRONG, False, what
+    if not is_noticed and (kind == LESS or (kind == SHORTER and not damage.may_be_silent)):
+        return WRONG, False, f"nobody is told: {what}"
     return kind, is_noticed, what
 
 
@@ -170,16 +176,25 @@ def _wrong_when_used(
 
 
 def _thrown_away(before: dict[str, bytes], disk: FakeDisk) -> str:
-    """Bytes that are nowhere any more. Files that wait for another use may be used."""
+    """Bytes that are nowhere any more, though somebody may want them."""
     after = {bytes(node.content) for _, node in disk.files()}
-    gone = [
-        path
-        for path, content in before.items()
-        if content not in after and path != "lock" and "/spare-" not in path
-    ]
-    return ", ".join(gone)
+    gone = [path for path, content in before.items() if content not in after and path != "lock"]
+    return ", ".join(path for path in gone if not _is_worthless(path, before))
 
 
-def kinds_in_words(counts: Iterable[tuple[str, int]]) -> str:
-    """For a summary."""
-    return ", ".join(f"{count:,} {kind}" for kind, count in counts)
+def _is_worthless(path: str, before: dict[str, bytes]) -> bool:
+    """Files that wait for another use, or have room for a header only; and what an unfinished cycle left."""
+    if path.startswith(JOURNAL):
+        return "/spare-" in path or len(before[path]) <= HEADER_BYTES
+    newest = max((found.next_file for found in _good_checkpoints(before)), default=0)
+    name = segment_name(path)
+    return name is not None and name.generation > newest
+
+
+def _good_checkpoints(files: dict[str, bytes]) -> Iterator[Checkpoint]:
+    for path, content in files.items():
+        if path.startswith(CHECKPOINTS):
+            with suppress(Damaged):
+                found = decode_checkpoint(content, path)
+                if checkpoint_path(found.next_file) == path:
+                    yield found

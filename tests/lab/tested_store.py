@@ -7,12 +7,12 @@ from typing import Final
 
 from edged.core import commands
 from edged.core.stream_machine import Duplicate, StreamMachine
-from edged.store.errors import Damaged, OutcomeUnknown, StoreError
+from edged.store.errors import Damaged, OutcomeUnknown, StoreError, StoreFull
+from edged.store.files import Files
 from edged.store.group import CATALOG, StreamEntry
 from edged.store.options import StoreOptions
 from edged.store.store import Append, Store
 from edged.store.stream_log import StreamLog
-from tests.lab.fake_disk import FakeDisk
 from tests.lab.life import Refused, Unknown
 from tests.lab.workload import (
     START_NS,
@@ -34,6 +34,8 @@ from tests.lab.workload import (
 
 ACCOUNT: Final = "A"
 ACKED: Final = 0
+# After this a full disk is asked again, and a cycle that failed is tried again.
+LATER_NS: Final = 3_600_000_000_000
 # Small enough that a dozen commands fill some files.
 JOURNAL_FILE_BYTES: Final = (5000, 6500, 12000)
 
@@ -64,11 +66,11 @@ def _command(step: Step, now_ns: int) -> tuple[int, commands.Command | Append]:
 class TestedStore:
     """An open `Store`, with a clock that stands still between batches."""
 
-    def __init__(self, disk: FakeDisk, chance: random.Random) -> None:
+    def __init__(self, disk: Files, chance: random.Random, journal_file_bytes: int | None = None) -> None:
         self._now_ns = START_NS
         self.unreadable: set[tuple[int, int]] = set()
         options = StoreOptions(
-            journal_file_bytes=chance.choice(JOURNAL_FILE_BYTES),
+            journal_file_bytes=journal_file_bytes or chance.choice(JOURNAL_FILE_BYTES),
             now_ns=lambda: self._now_ns,
             draw_nonce=lambda: chance.getrandbits(64) | 1,
         )
@@ -79,6 +81,7 @@ class TestedStore:
 
     def commit(self, batch: Batch) -> None:
         self._now_ns = batch.now_ns
+        self._wait_for_room(batch)
         outcomes = self.store.commit([_command(step, batch.now_ns) for step in batch.steps])
         for step, outcome in zip(batch.steps, outcomes, strict=True):
             if isinstance(outcome, OutcomeUnknown):
@@ -88,8 +91,22 @@ class TestedStore:
             is_done = isinstance(outcome, int | Duplicate)
             assert is_done, f"{step} was refused: {outcome}"
 
+    def _wait_for_room(self, batch: Batch) -> None:
+        """A full store refuses messages and takes the rest. Here a batch is taken whole or not at all."""
+        for step in batch.steps:
+            entry = self.store.catalog.streams.get(step.group)
+            if isinstance(step, Publish) and entry is not None:
+                try:
+                    self.store.room.admit(entry, len(step.payload), 0, batch.now_ns)
+                except StoreFull as error:
+                    self.store.tend(batch.now_ns + LATER_NS)
+                    raise Refused(str(error)) from error
+
     def maintain(self) -> None:
+        # What failed is tried again after a while.
+        self._now_ns += LATER_NS
         self.store.maintain()
+        self._now_ns -= LATER_NS
 
     def idle(self) -> None:
         self.store.seal_tail()

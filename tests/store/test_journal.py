@@ -24,9 +24,11 @@ def disk_with_directories(capacity_bytes: int | None = None) -> FakeDisk:
     return disk
 
 
-def journal_on(disk: FakeDisk, next_number: int = 1, previous: Position = START) -> Journal:
+def journal_on(
+    disk: FakeDisk, next_number: int = 1, previous: Position = START, previous_nonce: int = 0
+) -> Journal:
     nonces = count(next_number * 1_000_003 + 1)
-    return Journal(disk, FILE_BYTES, next_number, lambda: next(nonces), lambda: 77, previous)
+    return Journal(disk, FILE_BYTES, next_number, lambda: next(nonces), lambda: 77, previous, previous_nonce)
 
 
 def commit(journal: Journal, *bodies: bytes, sync: bool = True) -> Position:
@@ -163,7 +165,7 @@ def test_after_a_restart_a_cut_tail_does_not_count_again() -> None:
     journal.close()
     damage(disk, file_path(1), place.offset + 100, bytes(300))
     _, parts = read(disk)
-    journal = journal_on(disk, 2, end_of(parts[-1]))
+    journal = journal_on(disk, 2, end_of(parts[-1]), journal.nonce)
     commit(journal, b"after")
     journal.close()
     _, parts = read(disk)
@@ -276,3 +278,34 @@ def test_a_file_that_is_gone_is_reported_and_what_is_left_is_read() -> None:
     chain, parts = read(disk)
     assert chain.missing == [2]
     assert [body[0] for body in bodies(parts)] == [0, 1, 4]
+
+
+def test_a_file_of_another_store_is_missing_rather_than_believed() -> None:
+    disk, other = disk_with_directories(), disk_with_directories()
+    for one, nonce_from in ((disk, 1), (other, 50)):
+        journal = journal_on(one, nonce_from)
+        for number in range(3):
+            commit(journal, b"%d" % number * 4000)
+            journal.rotate()
+        journal.close()
+    foreign = other.open(file_path(51)).read_at(0, FILE_BYTES)
+    forged = JournalHeader.decode(foreign[:HEADER_BYTES], "x")
+    assert forged is not None
+    renumbered = JournalHeader(2, forged.nonce, 3, 1, HEADER_BYTES).encode()
+    damage(disk, file_path(2), 0, renumbered + foreign[HEADER_BYTES:])
+    chain, parts = read(disk)
+    assert chain.missing == [2] and chain.strange == [2]
+    assert [body[:1] for body in bodies(parts)] == [b"0", b"2"]
+
+
+def test_a_file_under_the_name_of_another_is_not_taken_for_a_free_one() -> None:
+    disk = disk_with_directories()
+    journal = journal_on(disk)
+    for number in range(3):
+        commit(journal, b"%d" % number * 4000)
+        journal.rotate()
+    journal.close()
+    disk.rename(file_path(3), file_path(4))
+    chain, parts = read(disk)
+    assert chain.strange == [4] and chain.unused == []
+    assert [body[:1] for body in bodies(parts)] == [b"0", b"1"]

@@ -1,0 +1,176 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The native twin of edged.core.runs: same names, same behaviour, C loops.
+
+Frames come from a scan of `_frames.pyx`; a list of them, as the reference makes it, is left to the reference.
+"""
+
+from cpython cimport array
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from edged.core._frames cimport APPEND_BYTES, HEADER_BYTES, Found, Frames, load32, load64
+
+from array import array as _array
+
+from edged.core import frames as _frames
+from edged.core import runs as _runs
+from edged.core.runs import Run
+
+cdef array.array NUMBERS = _array("I")
+cdef array.array LARGE_NUMBERS = _array("Q")
+cdef uint32_t PLAIN_SIZE = _runs.PLAIN_SIZE
+cdef uint32_t PLAIN_BYTES = _runs.PLAIN_BYTES
+cdef Py_ssize_t BODY_BYTES_MAX = _frames.BODY_BYTES_MAX
+cdef uint32_t APPEND = _frames.APPEND
+
+cdef enum:
+    LAST_UNSURE = 2
+
+
+def run_of_messages(messages, ts_ns, int64_t start, offsets):
+    """Messages whose frames are at these offsets behind `start`; None if one of them has headers."""
+    cdef Py_ssize_t count = len(messages)
+    cdef list subjects = []
+    cdef array.array places = array.clone(NUMBERS, count, False)
+    cdef array.array sizes = array.clone(NUMBERS, count, False)
+    cdef uint64_t total = <uint64_t>PLAIN_BYTES * count
+    cdef Py_ssize_t position = 0
+    cdef Py_ssize_t size
+    cdef int64_t place
+    cdef bytes subject, data
+    for subject, _reply, header_bytes, data in messages:
+        if header_bytes > 0:
+            return None
+        if position == count:
+            raise RuntimeError("messages grew while they were read")
+        size = len(subject) + len(data)
+        if size > BODY_BYTES_MAX:
+            raise AssertionError(size)
+        subjects.append(subject)
+        sizes.data.as_uints[position] = PLAIN_SIZE + <uint32_t>size
+        total += size
+        position += 1
+    if position != count or len(offsets) != count:
+        raise ValueError(f"{len(offsets)} offsets for {position} messages")
+    position = 0
+    for offset in offsets:
+        place = start + <int64_t>offset
+        if not 0 <= place <= 0xFFFFFFFF:
+            raise OverflowError(place)
+        places.data.as_uints[position] = <uint32_t>place
+        position += 1
+    return Run(subjects, [ts_ns] * count, places, sizes, total)
+
+
+def run_of_frames(data, frames, Py_ssize_t position):
+    """The messages of a group from a frame on, as long as their indexes count up and they have no headers.
+
+    None if not even the frame at `position` is one of those. `data` is the file from its beginning.
+    """
+    if not isinstance(frames, Frames):
+        return _runs.run_of_frames(data, frames, position)
+    cdef Frames scanned = frames
+    if not 0 <= position < scanned.count:
+        raise IndexError(position)
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return gathered(<const unsigned char*>view.buf, view.len, scanned, position)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef bint is_plain(Found* found, const unsigned char* data, Py_ssize_t data_bytes) noexcept nogil:
+    """Whether a frame has a message without headers in it, and lies in the data."""
+    cdef const unsigned char* body = data + found.position + HEADER_BYTES
+    if found.size < APPEND_BYTES or found.position + HEADER_BYTES + <int64_t>found.size > data_bytes:
+        return False
+    return load32(body + 8) == 0 and subject_bytes_at(body) <= found.size - APPEND_BYTES
+
+
+cdef inline uint32_t subject_bytes_at(const unsigned char* body) noexcept nogil:
+    return <uint32_t>body[12] | <uint32_t>body[13] << 8
+
+
+cdef object gathered(const unsigned char* data, Py_ssize_t data_bytes, Frames frames, Py_ssize_t position):
+    cdef Found* first = &frames.found[position]
+    cdef uint32_t kind_and_group = APPEND | (first.kind_and_group & 0xFFFFFF00U)
+    cdef Py_ssize_t limit = frames.count - position
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t number
+    while count < limit and first[count].kind_and_group == kind_and_group:
+        if first[count].index != first.index + <uint64_t>count:
+            break
+        if not is_plain(&first[count], data, data_bytes):
+            break
+        count += 1
+    if count == 0:
+        return None
+    if first[count - 1].position > 0xFFFFFFFF:
+        raise OverflowError(first[count - 1].position)
+    cdef list subjects = []
+    cdef array.array times_ns = array.clone(LARGE_NUMBERS, count, False)
+    cdef array.array offsets = array.clone(NUMBERS, count, False)
+    cdef array.array sizes = array.clone(NUMBERS, count, False)
+    cdef uint64_t total = <uint64_t>PLAIN_BYTES * count
+    cdef const unsigned char* body
+    cdef uint32_t size
+    for number in range(count):
+        body = data + first[number].position + HEADER_BYTES
+        size = first[number].size - APPEND_BYTES
+        subjects.append(PyBytes_FromStringAndSize(<const char*>body + APPEND_BYTES, subject_bytes_at(body)))
+        times_ns.data.as_ulonglongs[number] = load64(body)
+        offsets.data.as_uints[number] = <uint32_t>first[number].position
+        sizes.data.as_uints[number] = PLAIN_SIZE + size
+        total += size
+    return Run(subjects, times_ns, offsets, sizes, total)
+
+
+def enter_subjects(table, list subjects not None, uint64_t first_seq):
+    """Count messages with consecutive seqs in a subject table; the numbers of their subjects."""
+    cdef dict known = table.numbers
+    cdef Py_ssize_t count = len(subjects)
+    cdef array.array numbers = array.clone(NUMBERS, count, False)
+    cdef unsigned int* number_at = numbers.data.as_uints
+    cdef Py_ssize_t position
+    cdef PyObject* found
+    for position in range(count):
+        subject = subjects[position]
+        found = PyDict_GetItem(known, subject)
+        number_at[position] = table.add(subject) if found == NULL else <object>found
+    # Only now, because the columns move when subjects are added.
+    cdef array.array counts = table.counts
+    cdef array.array firsts = table.firsts
+    cdef array.array lasts = table.lasts
+    cdef bytearray unsure = table.unsure
+    cdef unsigned char* unsure_at = unsure
+    cdef size_t number
+    cdef size_t known_count = min(len(counts), len(firsts), len(lasts), len(unsure))
+    for position in range(count):
+        number = number_at[position]
+        if number >= known_count:
+            raise IndexError(number)
+        if counts.data.as_ulonglongs[number] == 0:
+            firsts.data.as_ulonglongs[number] = first_seq + <uint64_t>position
+            unsure_at[number] = 0
+        else:
+            unsure_at[number] &= ~LAST_UNSURE
+        counts.data.as_ulonglongs[number] += 1
+        lasts.data.as_ulonglongs[number] = first_seq + <uint64_t>position
+    return numbers
+
+
+def frames_of_kind(frames, uint32_t kind):
+    """Those frames of a scan that are of one kind."""
+    if not isinstance(frames, Frames):
+        return _runs.frames_of_kind(frames, kind)
+    cdef Frames scanned = frames
+    cdef Py_ssize_t number
+    cdef list found = []
+    for number in range(scanned.count):
+        if scanned.found[number].kind_and_group & 0xFF == kind:
+            found.append(scanned.at(number))
+    return found

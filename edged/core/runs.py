@@ -1,0 +1,139 @@
+"""Runs: messages of one stream that are stored one behind the other, as columns instead of objects.
+
+A batch that is applied and a journal that is replayed hold thousands of messages about which nothing is to be
+decided: they have no headers, and only their subject and their place in the journal count. Here they become
+columns in one pass, and their subjects numbers of a subject table in another.
+
+Rules: no I/O. A message with headers is never in a run. A place's size is the frame's, with what the frame is
+longer than what the message counts for in the upper bits.
+
+This is the reference; `_runs.pyx` is its twin and runs under the same tests.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from edged.core.frames import APPEND, BODY_BYTES_MAX, Frame, append_frame_bytes
+from edged.core.message import counted_bytes
+from edged.core.wire import Publish
+
+SIZE_BITS: Final = 27
+SIZE_MASK: Final = (1 << SIZE_BITS) - 1
+OVERHEAD_MAX: Final = (1 << 32 - SIZE_BITS) - 1
+# What counts for a message without headers besides its subject and payload: in its stream, and in the
+# journal.
+PLAIN_BYTES: Final = counted_bytes(0, 0, 0)
+FRAME_BYTES: Final = append_frame_bytes(0, 0)
+PLAIN_SIZE: Final = FRAME_BYTES | (FRAME_BYTES - PLAIN_BYTES) << SIZE_BITS
+_APPEND: Final = struct.Struct("<QIH")
+
+
+class Run(NamedTuple):
+    """Messages with consecutive seqs: their subjects and times, the offsets of their frames, their sizes."""
+
+    subjects: list[bytes]
+    times_ns: Sequence[int]
+    offsets: array[int]
+    sizes: array[int]
+    message_bytes: int
+
+
+class Table(Protocol):
+    """What is needed of a subject table (edged/store/subject_table.py)."""
+
+    numbers: dict[bytes, int]
+    counts: array[int]
+    firsts: array[int]
+    lasts: array[int]
+    unsure: bytearray
+
+    def add(self, subject: bytes) -> int: ...
+
+    def append(self, number: int, seq: int) -> None: ...
+
+
+def packed_size(frame_bytes: int, message_bytes: int) -> int:
+    """The size of a place, for a frame and what its message counts for."""
+    overhead = frame_bytes - message_bytes
+    if not 0 <= frame_bytes <= SIZE_MASK or not 0 <= overhead <= OVERHEAD_MAX:
+        raise AssertionError((frame_bytes, message_bytes))
+    return frame_bytes | overhead << SIZE_BITS
+
+
+def run_of_messages(
+    messages: Sequence[Publish], ts_ns: int, start: int, offsets: Sequence[int]
+) -> Run | None:
+    """Messages whose frames are at these offsets behind `start`; None if one of them has headers."""
+    subjects: list[bytes] = []
+    sizes = array("I")
+    total = 0
+    for subject, _reply, header_bytes, data in messages:
+        if header_bytes > 0:
+            return None
+        size = len(subject) + len(data)
+        if size > BODY_BYTES_MAX:
+            raise AssertionError(size)
+        subjects.append(subject)
+        sizes.append(PLAIN_SIZE + size)
+        total += size
+    if len(offsets) != len(subjects):
+        raise ValueError(f"{len(offsets)} offsets for {len(subjects)} messages")
+    places = array("I", [start + offset for offset in offsets])
+    count = len(subjects)
+    return Run(subjects, [ts_ns] * count, places, sizes, total + PLAIN_BYTES * count)
+
+
+def run_of_frames(data: bytes, frames: Sequence[Frame], position: int) -> Run | None:
+    """The messages of a group from a frame on, as long as their indexes count up and they have no headers.
+
+    None if not even the frame at `position` is one of those. `data` is the file from its beginning.
+    """
+    subjects: list[bytes] = []
+    times_ns, offsets, sizes = array("Q"), array("I"), array("I")
+    total = 0
+    _, _, wanted_group, wanted_index, _, _ = frames[position]
+    while position < len(frames):
+        offset, kind, group, index, start, body_bytes = frames[position]
+        if kind != APPEND or group != wanted_group or index != wanted_index or body_bytes < _APPEND.size:
+            break
+        ts_ns, header_bytes, subject_bytes = _APPEND.unpack_from(data, start)
+        size = body_bytes - _APPEND.size
+        if header_bytes or subject_bytes > size:
+            break
+        start += _APPEND.size
+        subjects.append(data[start : start + subject_bytes])
+        times_ns.append(ts_ns)
+        offsets.append(offset)
+        sizes.append(PLAIN_SIZE + size)
+        total += size
+        wanted_index += 1
+        position += 1
+    if not subjects:
+        return None
+    return Run(subjects, times_ns, offsets, sizes, total + PLAIN_BYTES * len(subjects))
+
+
+def enter_subjects(table: Table, subjects: Sequence[bytes], first_seq: int) -> array[int]:
+    """Count messages with consecutive seqs in a subject table; the numbers of their subjects."""
+    numbers = array("I")
+    get, add, unsure, counts, lasts = table.numbers.get, table.add, table.unsure, table.counts, table.lasts
+    for seq, subject in enumerate(subjects, first_seq):
+        number = get(subject)
+        if number is None:
+            number = add(subject)
+        if unsure[number] or not counts[number]:
+            table.append(number, seq)
+        else:
+            counts[number] += 1
+            lasts[number] = seq
+        numbers.append(number)
+    return numbers
+
+
+def frames_of_kind(frames: Sequence[Frame], kind: int) -> list[Frame]:
+    """Those frames of a scan that are of one kind."""
+    return [frame for frame in frames if frame[1] == kind]

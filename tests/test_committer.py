@@ -1,0 +1,209 @@
+"""The local committer: batches, threads, order, backpressure, and a disk that is slow or fails."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+
+from edged import committer as committer_module
+from edged.committer import LocalCommitter
+from edged.core import commands
+from edged.core.stream_machine import Outcome
+from edged.store.errors import StoreError
+from edged.store.options import StoreOptions
+from edged.store.store import Store
+from tests.lab.fake_disk import FakeDisk
+
+DEADLINE_S = 20
+
+
+class SlowDisk(FakeDisk):
+    """Syncs of the journal wait at a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.syncs = 0
+        self.error: OSError | None = None
+
+    def check(self, operation: str, path: str) -> None:
+        if operation == "sync" and path.startswith("journal/"):
+            assert self.gate.wait(DEADLINE_S)
+            self.syncs += 1
+            if self.error is not None:
+                raise self.error
+        super().check(operation, path)
+
+
+class World:
+    """A store, its committer, and what came back."""
+
+    def __init__(self, disk: SlowDisk, **options: Any) -> None:
+        nonces = count(99)
+        options.setdefault("journal_file_bytes", 64 * 1024)
+        self.disk = disk
+        self.now_ns = 1_800_000_000_000_000_000
+        self.store = Store.open(
+            disk,
+            StoreOptions(now_ns=lambda: self.now_ns, draw_nonce=lambda: next(nonces) << 33 | 1, **options),
+        )
+        self.store.commit([(0, commands.PutStream(1, b"s" * 16, "A", "S", {}))])
+        self.woken = threading.Semaphore(0)
+        self.committer = LocalCommitter(self.store, self.woken.release)
+        self.outcomes: list[Any] = []
+
+    def publish(self, count: int, data: bytes = b"x") -> None:
+        def done(result: list[Outcome] | StoreError) -> None:
+            self.outcomes += [result] if isinstance(result, StoreError) else result
+
+        self.committer.submit_appends(1, [(b"a", None, -1, data)] * count, self.now_ns, done)
+
+    def run_until(self, is_reached: Callable[[], bool]) -> None:
+        """Collect after each wake until something is so."""
+        while not is_reached():
+            assert self.woken.acquire(timeout=DEADLINE_S)
+            self.committer.collect()
+
+
+@contextmanager
+def world(**options: Any) -> Iterator[World]:
+    made = World(SlowDisk(), **options)
+    yield made
+    made.disk.gate.set()
+    made.committer.close()
+    made.store.close()
+
+
+@pytest.fixture
+def always_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committer_module, "INLINE_S", 0.0)
+
+
+def test_outcomes_come_back_in_order_and_only_after_the_sync(always_threads: None) -> None:
+    with world() as it:
+        it.disk.gate.clear()
+        it.publish(3)
+        it.committer.flush()
+        it.publish(2)
+        it.committer.flush()
+        assert it.outcomes == [] and not it.committer.is_idle
+        it.disk.gate.set()
+        it.run_until(lambda: len(it.outcomes) == 5)
+        assert it.outcomes == [1, 2, 3, 4, 5]
+
+
+def test_everything_that_gathers_while_the_disk_works_is_one_batch(always_threads: None) -> None:
+    with world() as it:
+        it.disk.gate.clear()
+        it.publish(1)
+        it.committer.flush()
+        for _ in range(50):
+            it.publish(1)
+            it.committer.flush()
+        syncs = it.disk.syncs
+        it.disk.gate.set()
+        it.run_until(lambda: len(it.outcomes) == 51)
+        assert it.disk.syncs - syncs <= 3
+        assert it.committer.thread_batches == 2
+
+
+def test_on_a_fast_disk_batches_are_written_without_another_thread() -> None:
+    with world() as it:
+        it.publish(1)
+        it.committer.flush()
+        it.run_until(lambda: bool(it.outcomes))
+        it.committer.commit_s = 0.000_01
+        it.publish(1)
+        it.committer.flush()
+        assert it.outcomes == [1, 2] and it.committer.inline_batches == 1
+
+
+def test_after_a_slow_batch_the_thread_has_the_disk_for_a_while() -> None:
+    with world() as it:
+        it.committer.commit_s = 0.000_01
+        it.committer._measure(committer_module.SLOW_S * 2, 100)
+        it.publish(1)
+        it.committer.flush()
+        it.run_until(lambda: bool(it.outcomes))
+        assert it.committer.thread_batches == 1 and it.committer.inline_batches == 0
+
+
+def test_a_failing_disk_refuses_what_was_on_its_way_and_what_gathered_then_works_again(
+    always_threads: None,
+) -> None:
+    with world() as it:
+        it.disk.gate.clear()
+        it.publish(1)
+        it.committer.flush()
+        it.publish(1)
+        it.disk.error = OSError(errno.EIO, "bad disk")
+        it.disk.gate.set()
+        it.run_until(lambda: len(it.outcomes) == 2)
+        assert all(isinstance(outcome, StoreError) for outcome in it.outcomes)
+        it.disk.error = None
+        it.publish(2)
+        it.committer.flush()
+        it.run_until(lambda: len(it.outcomes) == 4)
+        assert it.outcomes[2:] == [1, 2]
+
+
+def test_a_full_queue_says_so_and_calls_back_when_there_is_room(
+    always_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer_module, "COMMIT_QUEUE_BYTES_MAX", 10_000)
+    with world() as it:
+        told: list[int] = []
+        it.disk.gate.clear()
+        it.publish(1)
+        it.committer.flush()
+        it.publish(200, b"y" * 100)
+        assert it.committer.is_full
+        it.committer.when_there_is_room(lambda: told.append(len(it.outcomes)))
+        it.committer.flush()
+        assert told == []
+        it.disk.gate.set()
+        it.run_until(lambda: len(it.outcomes) == 201)
+        assert len(told) == 1
+
+
+def test_without_sync_nothing_waits_for_the_disk_until_the_interval_is_over() -> None:
+    with world(sync="interval", sync_interval_ns=2_000_000_000) as it:
+        syncs = it.disk.syncs
+        it.publish(3)
+        it.committer.flush()
+        assert it.outcomes == [1, 2, 3] and it.disk.syncs == syncs
+        it.committer.tend(it.now_ns + 1_000_000_000)
+        assert it.store.has_unsynced
+        it.committer.tend(it.now_ns + 3_000_000_000)
+        it.run_until(lambda: it.committer.is_idle)
+        assert not it.store.has_unsynced
+
+
+def test_complete_journal_files_are_sealed_in_the_background_and_freed(always_threads: None) -> None:
+    with world() as it:
+        for _ in range(40):
+            it.publish(20, b"z" * 500)
+            it.committer.flush()
+            expected = len(it.outcomes) + 20
+            it.run_until(lambda expected=expected: len(it.outcomes) >= expected)  # type: ignore[misc]
+        it.run_until(lambda: it.store.unsealed_files <= 1)
+        assert it.outcomes == list(range(1, 801))
+        assert any(name.endswith(".seg") for name in it.disk.contents())
+        message = it.store.stream(1).log.get(1)
+        assert message is not None and message.data == b"z" * 500
+
+
+def test_closing_finishes_everything_that_was_submitted(always_threads: None) -> None:
+    with world() as it:
+        it.publish(1)
+        it.committer.flush()
+        it.publish(1)
+        it.committer.close()
+        assert it.outcomes == [1, 2]
