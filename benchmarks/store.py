@@ -89,18 +89,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--part", nargs="+", choices=PARTS, metavar="NAME", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="a first look: short and small")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="measurements of each (default:
-    3)") parser.add_argument(
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="measurements each (default: 3)")
+    parser.add_argument(
         "--messages", type=int, nargs="+", metavar="N", help="sizes of the stream that is to be ready again"
     )
     parser.add_argument(
-        "--subjects", type=int, nargs="+", default=[10], metavar="N", help="and how many subjects (default:
-        10)"
+        "--subjects",
+        type=int,
+        nargs="+",
+        default=[10],
+        metavar="N",
+        help="and how many subjects (default: 10)",
     )
-    parser.add_argument("--folder", type=Path, help="where the data lie meanwhile (default: the temporary
-    one)") parser.add_argument("--json", type=Path, metavar="FILE", help="write all values and facts of the
-    machine") parser.add_argument("--strict", action="store_true", help="exit with status 1 if a figure misses
-    its goal") parser.add_argument("--nats-server", metavar="PROGRAM", help="the nats-server to compare with")
+    parser.add_argument(
+        "--folder", type=Path, help="where the data lie meanwhile (default: the temporary one)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all values and facts of the machine")
+    parser.add_argument("--strict", action="store_true", help="exit with status 1 if a figure misses")
+    parser.add_argument("--nats-server", metavar="PROGRAM", help="the nats-server to compare with")
     return parser
 
 

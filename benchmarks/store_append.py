@@ -193,8 +193,9 @@ class JournalContender:
 class StoreContender:
     """The whole store behind a committer: gathered, written, applied, and everybody told."""
 
-    def __init__(self, folder: Path, file_bytes: int, kind: type[LocalCommitter], *, is_sealing: bool) ->
-    None:
+    def __init__(
+        self, folder: Path, file_bytes: int, kind: type[LocalCommitter], *, is_sealing: bool
+    ) -> None:
         store = open_store(folder, options=StoreOptions(journal_file_bytes=file_bytes))
         self._loop = CommitLoop(store, kind)
         self._messages = messages_of(BATCH_MESSAGES, PAYLOAD_BYTES)

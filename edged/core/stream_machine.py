@@ -29,15 +29,13 @@ from edged.core.consumer_state import ConsumerState
 from edged.core.dedupe import Dedupe
 from edged.core.expiry import Expiry, expires_ns
 from edged.core.frames import append_frame_bytes
-from edged.core.message import Message, counted_bytes
+from edged.core.message import Message
+from edged.core.run_twins import run_of_messages
+from edged.core.runs import Run
 from edged.core.space_rules import ShedLedger, ShedRecord
 from edged.core.wire import Publish
 
 MESSAGE_ID = b"Nats-Msg-Id"
-# What counts for a message without headers besides its subject and payload: in its stream, and in the
-# journal.
-PLAIN_BYTES = counted_bytes(0, 0, 0)
-FRAME_BYTES = append_frame_bytes(0, 0)
 DUPLICATE_WINDOW_NS = 120_000_000_000
 
 
@@ -88,16 +86,7 @@ class MessageLog(Protocol):
 class RunLog(Protocol):
     """A log that takes many messages at once, by their places in the journal."""
 
-    def append_run(
-        self,
-        first_seq: int,
-        ts_ns: int,
-        subjects: Sequence[bytes],
-        message_bytes: Sequence[int],
-        file: int,
-        offsets: Sequence[int],
-        frame_bytes: Sequence[int],
-    ) -> None: ...
+    def append_run(self, first_seq: int, file: int, run: Run) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,40 +175,41 @@ class StreamMachine:
             self._keep_limits()
         return seq
 
+    @property
+    def takes_runs(self) -> bool:
+        """Whether there is nothing to decide about single messages without headers."""
+        return self._runs is not None and not self.discard_new and self.max_per_subject <= 0
+
     def append_run(
         self, ts_ns: int, messages: Sequence[Publish], file: int, start: int, offsets: Sequence[int]
-    ) -> list[Outcome]:
+    ) -> Sequence[Outcome]:
         """Store messages whose frames are at these offsets behind `start` of a journal file.
 
-        The same as append() for each; in one go when there is nothing to decide about single messages.
+        The same as append() for each; a range of seqs when they could be stored in one go.
         """
+        run = run_of_messages(messages, ts_ns, start, offsets) if self.takes_runs else None
+        if run is not None:
+            return self.place_run(file, run)
+        return [
+            self.append(
+                ts_ns,
+                message[0],
+                max(message[2], 0),
+                message[3],
+                (file, start + offset, append_frame_bytes(len(message[0]), len(message[3]))),
+            )
+            for message, offset in zip(messages, offsets, strict=True)
+        ]
+
+    def place_run(self, file: int, run: Run) -> range:
+        """Store a run of messages that a journal file has, as append() does for each; their seqs."""
         runs = self._runs
-        is_plain = not self.discard_new and self.max_per_subject <= 0
-        if runs is None or not is_plain or any(message[2] > 0 for message in messages):
-            return [
-                self.append(
-                    ts_ns,
-                    message[0],
-                    max(message[2], 0),
-                    message[3],
-                    (file, start + offset, append_frame_bytes(len(message[0]), len(message[3]))),
-                )
-                for message, offset in zip(messages, offsets, strict=True)
-            ]
+        assert runs is not None and self.takes_runs
         first_seq = self.log.last_seq + 1
-        parts_bytes = [len(message[0]) + len(message[3]) for message in messages]
-        runs.append_run(
-            first_seq,
-            ts_ns,
-            [message[0] for message in messages],
-            [size + PLAIN_BYTES for size in parts_bytes],
-            file,
-            [start + offset for offset in offsets],
-            [size + FRAME_BYTES for size in parts_bytes],
-        )
+        runs.append_run(first_seq, file, run)
         if self.max_messages > 0 or self.max_bytes > 0:
             self._keep_limits()
-        return list(range(first_seq, first_seq + len(messages)))
+        return range(first_seq, first_seq + len(run.subjects))
 
     def lose(self, first_seq: int, last_seq: int) -> None:
         """Messages that were stored are lost, with their records. Their seqs are not used again."""

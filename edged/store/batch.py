@@ -13,7 +13,7 @@ from edged.store.errors import StoreError
 from edged.store.journal import Position
 
 # Told once: what each command came to, or why none of them was stored.
-Done = Callable[[list[Outcome] | StoreError], None]
+Done = Callable[[Sequence[Outcome] | StoreError], None]
 
 
 class Appends(NamedTuple):

@@ -103,10 +103,25 @@ class CodeColumn:
         else:
             self._append_wide([number])
 
-    def extend(self, numbers: Sequence[int]) -> None:
-        """Many more, of a column that grows."""
-        if self.high is None and max(numbers, default=0) < 256:
-            self.low.extend(numbers)
+    def extend(self, numbers: Numbers) -> None:
+        """Many more, of a column that grows, from an array of four-byte numbers."""
+        assert numbers.itemsize == 4, numbers.typecode
+        if not _IS_LITTLE_ENDIAN:
+            self._append_wide(numbers)
+            return
+        # Byte by byte instead of number by number.
+        raw = numbers.tobytes()
+        low, second, third, fourth = raw[0::4], raw[1::4], raw[2::4], raw[3::4]
+        zeros = bytes(len(numbers))
+        if self.high is None and second == third == fourth == zeros:
+            self.low += low
+        elif fourth == zeros and (self.high is None or self.high.typecode == "H"):
+            rest = bytearray(2 * len(numbers))
+            rest[0::2], rest[1::2] = second, third
+            if self.high is None:
+                self.high = array("H", bytes(2 * len(self.low)))
+            self.low += low
+            self.high.frombytes(rest)
         else:
             self._append_wide(numbers)
 

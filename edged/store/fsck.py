@@ -27,13 +27,14 @@ from edged.store.checkpoint import (
 )
 from edged.store.errors import Damaged, StoreBroken, StoreError
 from edged.store.fsck_files import LOCK, StoreFiles
+from edged.store.fsck_found import chain_from
 from edged.store.fsck_journal import JournalFile, Use, read_journal_files
 from edged.store.fsck_report import Finding, Report, Severity, StreamFigures
 from edged.store.fsck_segments import check_segments
 from edged.store.fsck_state import ReadState, is_in_memory
 from edged.store.guard import unguard
 from edged.store.journal_file import JOURNAL, file_path, spare_names
-from edged.store.journal_reader import Chain, read_chain
+from edged.store.journal_reader import Chain
 from edged.store.message_index import LostRange
 from edged.store.recovery import LOST_AND_FOUND, STREAMS
 from edged.store.replay import Hole, ReplayReport
@@ -102,7 +103,7 @@ class _Verification:
         self._journal = read_journal_files(files)
         report.journal_files = sum(one.use is not Use.READY for one in self._journal)
         newest, older = (*checkpoints, None, None)[:2]
-        chain = read_chain(files, newest.next_file if newest else 0)
+        chain = chain_from(files, newest.next_file if newest else 0)
         if newest is None and any(True for _ in checkpoint_numbers(files)) and not _is_from_the_start(chain):
             self._add(
                 Severity.LOSS,
@@ -198,7 +199,7 @@ class _Verification:
         self, older: Checkpoint | None, newest: dict[str, tuple[int, ...]], replay: ReplayReport
     ) -> None:
         """Whether the other generation would come to the same state, should the newest be lost."""
-        chain = read_chain(self._files, older.next_file if older is not None else 0)
+        chain = chain_from(self._files, older.next_file if older is not None else 0)
         if older is None and not _is_from_the_start(chain):
             return
         path = CHECKPOINTS if older is None else checkpoint_path(older.next_file)

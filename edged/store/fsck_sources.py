@@ -33,9 +33,11 @@ class Losses:
     ranges: list[LostRange] = field(default_factory=list)
     # First and last seq of runs that were found within those ranges, in order.
     _runs: list[list[int]] = field(default_factory=list)
+    _end: int = 0
 
     def add(self, first_seq: int, last_seq: int, reason: str) -> None:
         """Something is missing."""
+        self._end = max(self._end, last_seq)
         last = self.ranges[-1] if self.ranges else None
         if last is not None and last.last_seq + 1 == first_seq and last.reason == reason:
             self.ranges[-1] = last._replace(last_seq=last_seq)
@@ -43,7 +45,9 @@ class Losses:
             self.ranges.append(LostRange(first_seq, last_seq, reason))
 
     def found(self, seq: int) -> None:
-        """A message is there; they come in order."""
+        """A message is there; they come in order, and behind the word that something before is missing."""
+        if seq > self._end:
+            return
         if self._runs and self._runs[-1][1] + 1 == seq:
             self._runs[-1][1] = seq
         else:
@@ -129,10 +133,7 @@ def rescued_messages(
 
 
 class ColdSegments:
-    """Some segments of a stream, read without a checkpoint: newer ones count more than older ones.
-
-    `dead` has, by path, the distances from a first seq of messages that are gone, as a checkpoint says it.
-    """
+    """Some segments of a stream, read without a checkpoint: newer ones count more than older ones."""
 
     def __init__(self, files: Files, keys: Keyring, cache: BlockCache, paths: Iterable[str]) -> None:
         self._segments: list[Segment] = []

@@ -2,7 +2,7 @@
 
 For each message there are 9 bytes: offset and size of its frame, and the number of its subject; 11 when
 the stream has more than 256 subjects, and 8 more once seqs have holes. What the message counts for is in
-the size as well: a frame is a few bytes longer than that, and how many is in the upper bits.
+the size as well: a frame is a few bytes longer than that, and how many is in the upper bits (see core/runs.py).
 
 Rules: offsets are below 4 GiB, frames below 128 MiB. Nothing is read but by message_at() and
 timestamp_at().
@@ -17,6 +17,7 @@ from itertools import compress
 from typing import Final
 
 from edged.core.message import Message
+from edged.core.runs import SIZE_BITS, SIZE_MASK, packed_size
 from edged.store.deleted import DeletedPositions
 from edged.store.errors import Damaged
 from edged.store.log_part import GrowingPart
@@ -26,10 +27,7 @@ ReadHot = Callable[[int, int, int], bytes]
 # a frame; returns time, subject, size of the header block, header block and payload
 DecodeFrame = Callable[[bytes], tuple[int, bytes, int, bytes]]
 
-_SIZE_BITS: Final = 27
 _PAGE_MASK: Final = GrowingPart.PAGE - 1
-_SIZE_MASK: Final = (1 << _SIZE_BITS) - 1
-_OVERHEAD_MAX: Final = (1 << 32 - _SIZE_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class LivePlaces:
         start = self.deleted.floor
         live = self.deleted.live_flags(start, stop)
         for position in compress(range(start, stop), live):
-            yield self.seqs[position], self.offsets[position], self.sizes[position] & _SIZE_MASK
+            yield self.seqs[position], self.offsets[position], self.sizes[position] & SIZE_MASK
 
 
 class HotPlaces(GrowingPart):
@@ -76,11 +74,8 @@ class HotPlaces(GrowingPart):
         self, seq: int, ts_ns: int, number: int, message_bytes: int, offset: int, frame_bytes: int
     ) -> None:
         """One more message."""
-        overhead = frame_bytes - message_bytes
-        if frame_bytes > _SIZE_MASK or not 0 <= overhead <= _OVERHEAD_MAX:
-            raise AssertionError((frame_bytes, message_bytes))
+        self._sizes.append(packed_size(frame_bytes, message_bytes))
         self._offsets.append(offset)
-        self._sizes.append(frame_bytes | overhead << _SIZE_BITS)
         self.numbers.append(number)
         if self._seqs is not None:
             assert isinstance(self._seqs, array)
@@ -96,34 +91,31 @@ class HotPlaces(GrowingPart):
     def append_run(
         self,
         first_seq: int,
-        ts_ns: int,
-        numbers: Sequence[int],
-        message_bytes: Sequence[int],
-        offsets: Sequence[int],
-        frame_bytes: Sequence[int],
+        times_ns: Sequence[int],
+        numbers: array[int],
+        offsets: array[int],
+        sizes: array[int],
+        message_bytes: int,
     ) -> None:
-        """Many messages with consecutive seqs and one time."""
-        count = len(numbers)
-        overheads = [frame - message for frame, message in zip(frame_bytes, message_bytes, strict=True)]
-        assert max(frame_bytes) <= _SIZE_MASK and min(overheads) >= 0 and max(overheads) <= _OVERHEAD_MAX
-        self._sizes.extend(
-            [frame | over << _SIZE_BITS for frame, over in zip(frame_bytes, overheads, strict=True)]
-        )
-        self._offsets.extend(offsets)
+        """Many messages with consecutive seqs, as the columns of a run; `message_bytes` is for all of them."""
+        before, added = self.count, len(numbers)
+        assert len(times_ns) == len(offsets) == len(sizes) == added > 0, (added, len(sizes))
+        self._sizes += sizes
+        self._offsets += offsets
         self.numbers.extend(numbers)
         if self._seqs is not None:
             assert isinstance(self._seqs, array)
-            self._seqs.extend(range(first_seq, first_seq + count))
-        self.count += count
-        while len(self.page_times_ns) * self.PAGE < self.count:
-            self._begin_page(ts_ns)
-        self.live_bytes += sum(message_bytes)
-        self.last_seq = first_seq + count - 1
-        self.last_ts_ns = ts_ns
+            self._seqs.extend(range(first_seq, first_seq + added))
+        self.count = before + added
+        for position in range(-before & _PAGE_MASK, added, self.PAGE):
+            self._begin_page(times_ns[position])
+        self.live_bytes += message_bytes
+        self.last_seq = first_seq + added - 1
+        self.last_ts_ns = times_ns[-1]
 
     def place(self, position: int) -> tuple[int, int]:
         """Where the frame of a message is in the file, and its size."""
-        return self._offsets[position], self._sizes[position] & _SIZE_MASK
+        return self._offsets[position], self._sizes[position] & SIZE_MASK
 
     def places(self) -> LivePlaces:
         """Seq, offset and frame size of all messages that are alive. Nothing is appended any more."""
@@ -134,7 +126,7 @@ class HotPlaces(GrowingPart):
 
     def bytes_at(self, position: int) -> int:
         size = self._sizes[position]
-        return (size & _SIZE_MASK) - (size >> _SIZE_BITS)
+        return (size & SIZE_MASK) - (size >> SIZE_BITS)
 
     def message_at(self, position: int, names: Sequence[bytes | None]) -> Message:
         seq = self.seq_at(position)

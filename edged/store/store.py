@@ -385,7 +385,7 @@ class Store:
         refused, group.refused = tuple(group.refused), []
         return Applied(group.number, group.applied, group.last_seq, refused)
 
-    def _apply(self, entry: Appends | Change, position: Position) -> list[Outcome]:
+    def _apply(self, entry: Appends | Change, position: Position) -> Sequence[Outcome]:
         group = self.groups.get(entry.group)
         if group is None:
             # Its stream was removed by a command before this one.
@@ -400,7 +400,10 @@ class Store:
         outcomes = machine.append_run(entry.ts_ns, messages, position.file, position.offset, entry.offsets)
         group.applied = index + len(messages) - 1
         self.room.count(self.catalog.streams[entry.group])
-        group.refused += [at for at, outcome in enumerate(outcomes, index) if not isinstance(outcome, int)]
+        if not isinstance(outcomes, range):
+            group.refused += [
+                at for at, outcome in enumerate(outcomes, index) if not isinstance(outcome, int)
+            ]
         return outcomes
 
     def _change(self, group: Group, entry: Change) -> Outcome:
@@ -438,6 +441,6 @@ class Store:
 
 
 def _keep_outcome(
-    outcomes: list[Outcome | StoreError], place: int, result: list[Outcome] | StoreError
+    outcomes: list[Outcome | StoreError], place: int, result: Sequence[Outcome] | StoreError
 ) -> None:
     outcomes[place] = result if isinstance(result, StoreError) else result[0]

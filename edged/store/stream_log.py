@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edged.core.message import Message, counted_bytes
+from edged.core.run_twins import enter_subjects
+from edged.core.runs import Run
 from edged.store.errors import Damaged
 from edged.store.hot_places import DecodeFrame, HotPlaces, LivePlaces, ReadHot
 from edged.store.log_part import LogPart
@@ -90,47 +92,23 @@ class StreamLog(MessageIndex):
         self.last_seq = seq
         self.last_ts_ns = ts_ns
 
-    def append_run(
-        self,
-        first_seq: int,
-        ts_ns: int,
-        subjects: Sequence[bytes],
-        message_bytes: Sequence[int],
-        file: int,
-        offsets: Sequence[int],
-        frame_bytes: Sequence[int],
-    ) -> None:
-        """Store messages with consecutive seqs, as append() does one by one. The lists are equally long."""
+    def append_run(self, first_seq: int, file: int, run: Run) -> None:
+        """Store messages with consecutive seqs, as append() does one by one."""
+        subjects, times_ns, offsets, sizes, message_bytes = run
         if not subjects:
             return
         assert first_seq > self.last_seq, (first_seq, self.last_seq)
         tail = self._tail
         if tail is None or file != tail.file or (first_seq != tail.last_seq + 1 and not tail.has_holes):
             tail = self._begin_tail(file, first_seq)
-        table = self.table
-        get, counts, lasts, add = table.numbers.get, table.counts, table.lasts, table.append
-        numbers: list[int] = []
-        take = numbers.append
-        seq = first_seq
-        for subject in subjects:
-            number = get(subject)
-            if number is None:
-                number = table.add(subject)
-                add(number, seq)
-            elif table.unsure[number]:
-                add(number, seq)
-            else:
-                counts[number] += 1
-                lasts[number] = seq
-            take(number)
-            seq += 1
-        tail.append_run(first_seq, ts_ns, numbers, message_bytes, offsets, frame_bytes)
+        numbers = enter_subjects(self.table, subjects, first_seq)
+        tail.append_run(first_seq, times_ns, numbers, offsets, sizes, message_bytes)
         if not self.message_count:
             self.first_seq = first_seq
-        self.message_count += len(numbers)
-        self.bytes += sum(message_bytes)
-        self.last_seq = seq - 1
-        self.last_ts_ns = ts_ns
+        self.message_count += len(subjects)
+        self.bytes += message_bytes
+        self.last_seq = tail.last_seq
+        self.last_ts_ns = tail.last_ts_ns
 
     def _begin_tail(self, file: int, seq: int) -> HotPlaces:
         tail = self._tail

@@ -62,7 +62,7 @@ class SubjectTable:
         return len(self.numbers)
 
     def add(self, subject: bytes) -> int:
-        """Number a new subject. The caller adds its first message at once."""
+        """Number a new subject. The caller adds its first message at once, or with those of a run."""
         assert subject not in self.numbers, subject
         if self._free:
             number = self._free.pop()

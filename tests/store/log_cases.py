@@ -212,6 +212,18 @@ class Model:
         assert log.deleted_seqs(limit) == expected
 
 
+def run_of(messages: Sequence[Message], places: Sequence[tuple[int, int]]) -> Run:
+    """Messages as a run; their frames are at these offsets and have these sizes."""
+    sizes = [counted(message) for message in messages]
+    return Run(
+        [message.subject for message in messages],
+        [message.ts_ns for message in messages],
+        array("I", [offset for offset, _ in places]),
+        array("I", [packed_size(frame, size) for (_, frame), size in zip(places, sizes, strict=True)]),
+        sum(sizes),
+    )
+
+
 class FileWorld:
     """A StreamLog with a journal and segments, and messages on their way from one to the other."""
 
@@ -230,15 +242,7 @@ class FileWorld:
 
     def append_run(self, messages: Sequence[Message]) -> None:
         places = [self.journal.append(self.file, message) for message in messages]
-        self.log.append_run(
-            messages[0].seq,
-            messages[0].ts_ns,
-            [message.subject for message in messages],
-            [counted(message) for message in messages],
-            self.file,
-            [offset for offset, _ in places],
-            [size for _, size in places],
-        )
+        self.log.append_run(messages[0].seq, self.file, run_of(messages, places))
 
     def begin_move(self, merged_max: int) -> None:
         """Take what is alive in all complete files, and in some segments before them."""

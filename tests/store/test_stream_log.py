@@ -277,10 +277,10 @@ def test_hot_message_takes_at_most_twelve_bytes_and_a_cold_one_next_to_nothing()
     journal = FakeJournal()
     log = StreamLog(STREAM_ID, journal.read, journal.decode)
     subjects = [b"s.%d" % (seq % 1_000) for seq in range(50_000)]
-    sizes, frames, offsets = [40] * 50_000, [48] * 50_000, list(range(50_000))
-    log.append_run(1, 1, subjects[:1_000], sizes[:1_000], 1, offsets[:1_000], frames[:1_000])
+    run = run_of([message(seq, subject, b"") for seq, subject in enumerate(subjects)], [(0, 48)] * 50_000)
+    log.append_run(1, 1, Run(subjects[:1_000], [1] * 1_000, run.offsets[:1_000], run.sizes[:1_000], 40_000))
     tracemalloc.start()
-    log.append_run(1_001, 1, subjects, sizes, 1, offsets, frames)
+    log.append_run(1_001, 1, run)
     size = tracemalloc.get_traced_memory()[0]
     assert size <= 12 * 50_000 * 1.125  # arrays grow by an eighth
     segment = FakeSegments().write([message(seq + 1, b"s.%d" % (seq % 1_000), b"") for seq in range(51_000)])
