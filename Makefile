@@ -28,6 +28,8 @@ PORT ?= 4222
 HTTP_PORT ?= 8222
 # Of `make fuzz`: how many inputs, over all targets together.
 INPUTS ?= 1000000
+# Of `make crash`: how many power cuts.
+STATES ?= 1000000
 # Of `make test`, `make check` and `make bench`: passed on to pytest or to the benchmarks.
 ARGS ?=
 
@@ -63,7 +65,7 @@ test: venv lint $(NODE)/node_modules/.stamp ## Run every test, with PyPI, Debian
 	$(PYTEST) -m "not extra" --junitxml=$(RESULTS)/test.xml $(ARGS) || status=1; \
 	echo "Once more what has a twin, in pure Python:"; \
 	EDGED_PURE=1 $(PYTEST) -m "not extra and not slow" --junitxml=$(RESULTS)/test-pure.xml \
-	  tests/core tests/server $(ARGS) || status=1; \
+	  tests/core tests/server tests/store tests/lab/test_store_model.py $(ARGS) || status=1; \
 	exit $$status
 
 .PHONY: test-extra
@@ -96,13 +98,21 @@ bench: venv ## Compare with nats-server on this machine. ARGS=--quick for a firs
 fuzz: venv ## Feed random input to everything that reads foreign bytes. INPUTS=1000000 in all.
 	$(VENV_PYTHON) -m tests.fuzz --inputs $(INPUTS) $(ARGS)
 
+.PHONY: crash
+crash: venv ## Cut the store's power, flip each of its bits, fail each of its file operations. STATES=1000000 cuts.
+	@status=0; \
+	for part in "crash --states $(STATES)" "flips --all" "failures"; do \
+	  echo "python -m tests.lab $$part"; $(VENV_PYTHON) -m tests.lab $$part $(ARGS) || status=1; \
+	done; \
+	exit $$status
+
 .PHONY: venv
 venv: $(STAMPS)/native ## Build .venv: the daemon, its native twin, and all that develops and tests it.
 
 .PHONY: clean
 clean: ## Remove all that make has built. ./data stays.
 	rm -rf $(VENV) build dist *.egg-info $(NODE)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f edged/core/*.so edged/core/_native.c edged/core/_frames.c edged/core/_runs.c
+	rm -f edged/core/*.so edged/core/_native.c edged/core/_frames.c edged/core/_runs.c edged/core/_rows.c
 	find $(filter-out setup.py,$(CODE)) -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the steps behind them ---
@@ -131,7 +141,7 @@ $(STAMPS)/dev: pyproject.toml setup.py | $(STAMPS)/venv
 	@touch $(STAMPS)/run $(STAMPS)/native $@
 
 # The installation has built the twin already; this does it again when its source changes.
-$(STAMPS)/native: edged/core/_native.pyx edged/core/_frames.pyx edged/core/_frames.pxd edged/core/_runs.pyx | $(STAMPS)/dev
+$(STAMPS)/native: edged/core/_native.pyx edged/core/_frames.pyx edged/core/_frames.pxd edged/core/_runs.pyx edged/core/_rows.pyx | $(STAMPS)/dev
 	@EDGED_REQUIRE_NATIVE=1 $(VENV_PYTHON) setup.py --quiet build_ext --inplace
 	@touch $@
 

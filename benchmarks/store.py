@@ -10,18 +10,33 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import store_append, store_publish, store_ready, store_wear
 from benchmarks.machine import machine_facts
+from benchmarks.procfs import machine_busy_s, own_busy_s
 from benchmarks.servers import REFERENCE, ServerKind, find_kinds
 from benchmarks.store_disk import DiskFacts, disk_facts
 from benchmarks.store_figures import Figure, table
 
 PARTS: Final = ("append", "publish", "ready", "wear")
-Progress = Callable[[str], None]
+_NOISE_CORES: Final = 0.15
+
+
+class Noise:
+    """What other programs do on this machine from now on."""
+
+    def __init__(self) -> None:
+        self._started_s = time.monotonic()
+        self._busy_s = machine_busy_s() - own_busy_s()
+
+    def foreign_cores(self) -> float:
+        """How many processors they kept busy."""
+        foreign_s = machine_busy_s() - own_busy_s() - self._busy_s
+        return max(0.0, foreign_s / (time.monotonic() - self._started_s))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,15 +45,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(name)
         facts = machine_facts(())
         before = disk_facts(folder)
+        noise = Noise()
         figures = []
         for part in options.part or PARTS:
             for figure in _measure(part, folder, options):
                 figures.append(figure)
+        foreign_cores = noise.foreign_cores()
         after = disk_facts(folder)
     print(f"{facts['cores']} cores, {facts['processor']}, Linux {facts['kernel']}, Python {facts['python']}")
     print(f"disk before: {before}\ndisk after:  {after}\n")
     print(table(figures))
+    if foreign_cores > _NOISE_CORES:
+        print(
+            f"\nNote: other programs kept {foreign_cores:.1f} cores busy: repeat the run on a calm machine."
+        )
     if options.json is not None:
+        facts["foreign_cores"] = foreign_cores
         _write_json(options.json, facts, (before, after), figures)
     missed = [figure for figure in figures if figure.is_met is False]
     return int(options.strict and bool(missed))
@@ -53,7 +75,8 @@ def _measure(part: str, folder: Path, options: argparse.Namespace) -> Iterator[F
         plan = store_append.AppendPlan(slices=4) if quick else store_append.AppendPlan(slices=8 * rounds)
         yield from store_append.measure(folder, plan, progress)
     elif part == "publish":
-        yield from store_publish.measure(folder, rounds, 0.2 if quick else 1.0, progress)
+        plan_publish = store_publish.PublishPlan(rounds, 0.2 if quick else 0.5)
+        yield from store_publish.measure(folder, plan_publish, progress)
     elif part == "ready":
         messages = options.messages or ([100_000] if quick else [1_000_000, 10_000_000])
         plan_ready = store_ready.ReadyPlan(tuple(messages), tuple(options.subjects), rounds)

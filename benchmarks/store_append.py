@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 
 from benchmarks.store_disk import BareLog
 from benchmarks.store_figures import Figure, at_least, pair_ratios
-from benchmarks.store_load import STREAM, Sealing, expect_stored, messages_of, open_store, recycle
+from benchmarks.store_load import STREAM, expect_stored, messages_of, open_store, recycle
 from edged.committer import LocalCommitter
 from edged.core.batch_record import Applied, BatchRecord
 from edged.core.frame_twins import FrameBuffer
@@ -30,7 +30,8 @@ from edged.core.wire import Publish
 from edged.store.files import RealFiles
 from edged.store.journal import Journal
 from edged.store.journal_file import JOURNAL
-from edged.store.store import Store, StoreOptions
+from edged.store.options import StoreOptions
+from edged.store.store import Store
 
 BATCH_MESSAGES: Final = 256
 PAYLOAD_BYTES: Final = 128
@@ -39,17 +40,24 @@ _SLICE_BATCHES: Final = 128
 _PART: Final = "append"
 
 
-class ThreadCommitter(LocalCommitter):
+class UnsealedCommitter(LocalCommitter):
+    """Leaves complete journal files alone: whoever measures says when they are sealed."""
+
+    def _seal(self) -> None:
+        pass
+
+
+class ThreadCommitter(UnsealedCommitter):
     """Gives every batch to the thread, however fast the disk is."""
 
-    def _is_inline(self, size: int) -> bool:
+    def _is_inline(self) -> bool:
         return False
 
 
-class InlineCommitter(LocalCommitter):
+class InlineCommitter(UnsealedCommitter):
     """Writes every batch right here, however slow the disk is."""
 
-    def _is_inline(self, size: int) -> bool:
+    def _is_inline(self) -> bool:
         return True
 
 
@@ -65,7 +73,7 @@ class CommitLoop:
     def run(self, messages: Sequence[Publish], batches: int, at_a_time: int = 2) -> None:
         """Submit the messages so many times, with at most `at_a_time` of them not yet answered."""
         for _ in range(batches):
-            while self._under_way >= at_a_time:
+            while self._under_way >= at_a_time or self.committer.is_full:
                 self._wait()
             self._under_way += 1
             self.committer.submit_appends(STREAM, messages, time.time_ns(), self._done)
@@ -193,48 +201,35 @@ class JournalContender:
 class StoreContender:
     """The whole store behind a committer: gathered, written, applied, and everybody told."""
 
-    def __init__(
-        self, folder: Path, file_bytes: int, kind: type[LocalCommitter], *, is_sealing: bool
-    ) -> None:
+    def __init__(self, folder: Path, file_bytes: int, kind: type[LocalCommitter]) -> None:
         store = open_store(folder, options=StoreOptions(journal_file_bytes=file_bytes))
         self._loop = CommitLoop(store, kind)
         self._messages = messages_of(BATCH_MESSAGES, PAYLOAD_BYTES)
-        self._sealing = Sealing(store) if is_sealing else None
+        self._is_sealing = not issubclass(kind, UnsealedCommitter)
         self._number = 0
         self.rest()
 
     def write(self, batches: int) -> None:
-        if self._sealing is None:
-            self._loop.run(self._messages, batches)
-            return
-        for _ in range(batches):
-            self._loop.run(self._messages, 1, at_a_time=1)
-            self._sealing.advance()
+        self._loop.run(self._messages, batches)
 
     def rest(self) -> None:
-        """Empty the store once the journal files to be used again may run out."""
+        """Empty the store when the journal has turned to the last file that is to be used again."""
         store = self._loop.store
-        if self._sealing is None and store.journal.number > self._number:
+        if not self._is_sealing and store.journal.number > self._number:
             recycle(store)
-            self._number = store.journal.number + 1
+            self._number = store.journal.number
 
     def close(self) -> None:
-        if self._sealing is not None:
-            self._sealing.wait()
         self._loop.close()
 
 
 CASES: Final[dict[str, Callable[[Path, int], Contender]]] = {
     "journal, inline": lambda folder, size: JournalContender(folder, size, is_pipelined=False),
     "journal, pipelined": lambda folder, size: JournalContender(folder, size, is_pipelined=True),
-    "store, inline": lambda folder, size: StoreContender(folder, size, InlineCommitter, is_sealing=False),
-    "store, pipelined": lambda folder, size: StoreContender(folder, size, ThreadCommitter, is_sealing=False),
-    "store, as it chooses": lambda folder, size: StoreContender(
-        folder, size, LocalCommitter, is_sealing=False
-    ),
-    "store, sealing beside it": lambda folder, size: StoreContender(
-        folder, size, ThreadCommitter, is_sealing=True
-    ),
+    "store, inline": lambda folder, size: StoreContender(folder, size, InlineCommitter),
+    "store, pipelined": lambda folder, size: StoreContender(folder, size, ThreadCommitter),
+    "store, as it chooses": lambda folder, size: StoreContender(folder, size, UnsealedCommitter),
+    "store, sealing beside it": lambda folder, size: StoreContender(folder, size, LocalCommitter),
 }
 
 

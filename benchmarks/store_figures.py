@@ -13,7 +13,7 @@ from typing import Any, Final
 
 _COLUMNS: Final = ("part", "case", "figure", "median", "lowest", "highest", "values", "needed", "")
 _LEFT_ALIGNED: Final = 3
-_FORMS: Final = {"/s": ",.0f", "µs": ",.2f", "ms": ",.1f", "s": ",.3f", "MiB": ",.1f"}
+_FORMS: Final = {"/s": ",.0f", "µs": ",.2f", "ms": ",.1f", "s": ",.3f", "MiB": ",.1f", "#": ",.0f"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,9 @@ class Figure:
 
     def text(self, value: float) -> str:
         """A value with its unit."""
-        gap = " " if self.unit and self.unit != "/s" else ""
-        return format(value, _FORMS.get(self.unit, ".2f")) + gap + self.unit
+        text = format(value, _FORMS.get(self.unit, ".2f"))
+        # A count is a number and nothing else.
+        return text if self.unit in ("", "#") else text + ("" if self.unit == "/s" else " ") + self.unit
 
     def document(self) -> dict[str, Any]:
         """Everything about it, for the JSON file."""
@@ -78,9 +79,9 @@ class Figure:
         }
 
 
-def ratio(name: str, one: Figure, other: Figure, goal: Goal | None = None) -> Figure:
+def ratio(case: str, name: str, one: Figure, other: Figure, goal: Goal | None = None) -> Figure:
     """How many times the median of another figure one has; for figures that were not measured in pairs."""
-    return Figure(one.part, one.case, name, (one.median / other.median,), "", goal)
+    return Figure(one.part, case, name, (one.median / other.median,), "", goal)
 
 
 def pair_ratios(bare_s: Sequence[float], ours_s: Sequence[float]) -> tuple[float, ...]:

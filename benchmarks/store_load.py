@@ -1,22 +1,21 @@
-"""What the store's benchmarks have in common: a store with one stream, messages for it, and its maintenance.
+"""What the store's benchmarks have in common: a store with one stream, and messages for it.
 
-`Sealing` moves complete journal files to segments in a thread beside the commits, as a daemon does.
 `recycle()` brings a store to where it is in long use: nothing in it, and journal files to be used again.
 """
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Final
 
 from edged.core.commands import Purge, PutStream
 from edged.core.wire import Publish
-from edged.store.cycle import Cycle
 from edged.store.errors import StoreError
 from edged.store.files import RealFiles
 from edged.store.group import CATALOG
-from edged.store.store import Store, StoreOptions
+from edged.store.journal_file import JOURNAL, spare_names
+from edged.store.options import StoreOptions
+from edged.store.store import Store
 
 STREAM: Final = 1
 _STREAM_ID: Final = bytes(range(16))
@@ -45,13 +44,17 @@ def expect_stored(outcomes: object) -> None:
 
 
 def recycle(store: Store) -> None:
-    """Empty the store, and fill a journal file until the next one is a file that was in use before."""
-    # Two checkpoints are kept, with the journal behind the older one: only the second makes files free.
-    for _ in range(2):
-        purge(store)
-        store.journal.rotate()
-        purge(store)
-        store.maintain()
+    """Empty the store, and go on in a journal file that was in use before, as is the one that comes next."""
+    while True:
+        empty(store)
+        _fill_file(store)
+        if spare_names(store.files.list(JOURNAL)):
+            return
+        _fill_file(store)
+
+
+def _fill_file(store: Store) -> None:
+    """Append until the journal turns to its next file."""
     number = store.journal.number
     messages = messages_of(256, 128)
     while store.journal.number == number:
@@ -61,41 +64,18 @@ def recycle(store: Store) -> None:
         store.finish(batch)
 
 
+def empty(store: Store) -> None:
+    """Remove all messages, and seal until nothing is left of them but files to be used again."""
+    # Two checkpoints are kept, with the journal behind the older one: only the second makes files free. And
+    # what waits to be sealed now was alive when its border was passed.
+    for _ in range(3):
+        purge(store)
+        store.journal.rotate()
+        purge(store)
+        store.maintain()
+
+
 def purge(store: Store) -> None:
     """Remove all messages."""
     for outcome in store.commit([(STREAM, Purge(0, b"", 0))]):
         assert isinstance(outcome, int), outcome
-
-
-class Sealing:
-    """Runs the cycles of a store in the background, one at a time."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._running: tuple[Cycle, threading.Thread] | None = None
-        self.cycles = 0
-        self.bytes_written = 0
-
-    def advance(self) -> None:
-        """Take over what was sealed, and seal the next file if there is one. Called after each batch."""
-        if self._running is not None and self._running[1].is_alive():
-            return
-        self.wait()
-        if self._store.is_cycle_due:
-            cycle = self._store.begin_cycle()
-            thread = threading.Thread(target=cycle.run, daemon=True)
-            self._running = cycle, thread
-            thread.start()
-
-    def wait(self) -> None:
-        """Until the cycle under way is done."""
-        if self._running is None:
-            return
-        cycle, thread = self._running
-        thread.join()
-        self._running = None
-        self._store.end_cycle()
-        if cycle.error is not None:
-            raise cycle.error
-        self.cycles += 1
-        self.bytes_written += cycle.bytes_written

@@ -127,6 +127,35 @@ def _tune(arguments: Sequence[str]) -> int:
         return _fail("interrupted, nothing was left behind")
 
 
+def _fsck(arguments: Sequence[str]) -> int:
+    from edged.fsck_command import EXIT_UNREADABLE
+    from edged.fsck_command import run as run_fsck
+    from edged.store_arguments import StoreCommandError
+
+    # 1 means damage here, so whatever else goes wrong has another status.
+    try:
+        return run_fsck(arguments)
+    except (StoreCommandError, ConfigError) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("interrupted, nothing was changed")
+    return EXIT_UNREADABLE
+
+
+def _inspect(arguments: Sequence[str]) -> int:
+    from edged.inspect_command import EXIT_NOTHING
+    from edged.inspect_command import run as run_inspect
+    from edged.store_arguments import StoreCommandError
+
+    try:
+        return run_inspect(arguments)
+    except (StoreCommandError, ConfigError) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("interrupted")
+    return EXIT_NOTHING
+
+
 def _check_file(path: str) -> "LoadedConfig":
     """The file, and also whether its certificates can be used."""
     from edged.config.load import load_file
@@ -210,6 +239,8 @@ COMMANDS: dict[str, Command] = {
     "run": Command("[flags]", "start the daemon, as without a command", run),
     "check-config": Command("<file>", "check a configuration file and say what it does", _check_config),
     "tune": Command("[DIR] [--seconds N] [--json]", "measure a disk and recommend settings for it", _tune),
+    "fsck": Command("DIR [--salvage NEW_DIR]", "verify a store; save what can be read of it", _fsck),
+    "inspect": Command("DIR [stream NAME | ...]", "show what is in the files of a store", _inspect),
     "help": Command("", "show this help", lambda _arguments: _help(ParsedFlags())),
     "version": Command("", "show the version", lambda _arguments: _version(ParsedFlags())),
 }

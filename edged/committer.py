@@ -99,10 +99,12 @@ class LocalCommitter:
             self._store.end_cycle()
         self.flush()
         self._seal()
+        self._catch_up()
 
     def tend(self, now_ns: int) -> None:
         """Whatever is due by the clock; called about every second."""
         self._seal()
+        self._catch_up()
         if self._on_its_way is not None or self._store.has_gathered:
             return
         options = self._store.options
@@ -191,6 +193,12 @@ class LocalCommitter:
             cycle = self._store.begin_cycle()
             self._sealing = threading.Thread(target=self._run, args=(cycle,), name="sealing", daemon=True)
             self._sealing.start()
+
+    def _catch_up(self) -> None:
+        """Files were completed while others were being sealed, and nothing comes that completes another."""
+        if self._sealing is None and self._store.is_border_missed and self.is_idle:
+            self._store.journal.rotate()
+            self._send(self._store.close_batch(is_sync_needed=True))
 
     def _run(self, cycle: Cycle) -> None:
         cycle.run()

@@ -1,8 +1,9 @@
 """The command `edged fsck`: verifies a store, explains what is wrong with it, and saves what can be read.
 
 Rules: the report goes to stdout; progress goes to stderr, as a bar on a terminal and as plain lines
-elsewhere. The exit status is 0 for a clean store, 1 for problems that cost nothing, 2 for losses, 3 if the store or
-the command cannot be understood. The store that is looked at is never written to; its lock is held meanwhile.
+elsewhere. The exit status is 0 for a clean store, 1 for problems that cost nothing, 2 for losses, 3 if the
+store or the command cannot be understood. The store that is looked at is never written to; its lock is held
+meanwhile.
 """
 
 import json

@@ -15,7 +15,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memchr, memcpy, memset
 
 from edged.core import frames as _frames
 from edged.core.frames import Scan
@@ -113,9 +113,11 @@ cdef class FrameBuffer:
     cdef Py_ssize_t used
     cdef Py_ssize_t capacity
     cdef Py_ssize_t exports
+    cdef Py_ssize_t tag_bytes
 
-    def __cinit__(self):
+    def __cinit__(self, Py_ssize_t tag_bytes=0):
         self.data = NULL
+        self.tag_bytes = tag_bytes
         self.used = self.capacity = self.exports = 0
 
     def __dealloc__(self):
@@ -144,6 +146,7 @@ cdef class FrameBuffer:
         if size > BODY_BYTES_MAX:
             raise ValueError(f"a body of {size} bytes does not fit into a frame")
         self.require_unseen()
+        size += self.tag_bytes
         cdef Py_ssize_t needed = self.used + HEADER_BYTES + size
         cdef Py_ssize_t capacity = self.capacity
         cdef unsigned char* grown
@@ -159,6 +162,7 @@ cdef class FrameBuffer:
         store32(frame + 8, <uint32_t>size)
         store32(frame + 12, <uint32_t>(kind | group << 8))
         store64(frame + 16, <uint64_t>index)
+        memset(frame + HEADER_BYTES + size - self.tag_bytes, 0, self.tag_bytes)
         self.used = needed
         return frame + HEADER_BYTES
 
@@ -357,10 +361,22 @@ cdef class Search:
 
     cdef Py_ssize_t find(self, Py_ssize_t position) noexcept nogil:
         """Where the next frame starts, -1 if there is none."""
-        while position <= self.size - HEADER_BYTES:
+        cdef Py_ssize_t last = self.size - HEADER_BYTES
+        cdef const unsigned char* found
+        # Free space is zeros, so the search is for a byte of the mark that is none.
+        cdef int place = 0
+        while self.mark >> 8 * place & 0xFF == 0:
+            place += 1
+        while position <= last:
             if load32(self.data + position) == self.mark and self.is_frame(position):
                 return position
             position += 1
+            found = <const unsigned char*>memchr(
+                self.data + position + place, self.mark >> 8 * place & 0xFF, last - position + 1
+            )
+            if found == NULL:
+                return -1
+            position = found - self.data - place
         return -1
 
     cdef Py_ssize_t run(self) noexcept nogil:

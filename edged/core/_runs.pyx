@@ -21,7 +21,6 @@ from edged.core.runs import Run
 
 cdef array.array NUMBERS = _array("I")
 cdef array.array LARGE_NUMBERS = _array("Q")
-cdef uint32_t PLAIN_SIZE = _runs.PLAIN_SIZE
 cdef uint32_t PLAIN_BYTES = _runs.PLAIN_BYTES
 cdef Py_ssize_t BODY_BYTES_MAX = _frames.BODY_BYTES_MAX
 cdef uint32_t APPEND = _frames.APPEND
@@ -30,8 +29,16 @@ cdef enum:
     LAST_UNSURE = 2
 
 
-def run_of_messages(messages, ts_ns, int64_t start, offsets):
-    """Messages whose frames are at these offsets behind `start`; None if one of them has headers."""
+cdef uint32_t plain_size_of(tag_bytes) except 0:
+    return _runs.packed_size(_runs.FRAME_BYTES + tag_bytes, _runs.PLAIN_BYTES)
+
+
+def run_of_messages(messages, ts_ns, int64_t start, offsets, tag_bytes=0):
+    """Messages whose frames are at these offsets behind `start`; None if one of them has headers.
+
+    Frames of an encrypted journal are longer by a tag.
+    """
+    cdef uint32_t plain_size = plain_size_of(tag_bytes)
     cdef Py_ssize_t count = len(messages)
     cdef list subjects = []
     cdef array.array places = array.clone(NUMBERS, count, False)
@@ -50,7 +57,7 @@ def run_of_messages(messages, ts_ns, int64_t start, offsets):
         if size > BODY_BYTES_MAX:
             raise AssertionError(size)
         subjects.append(subject)
-        sizes.data.as_uints[position] = PLAIN_SIZE + <uint32_t>size
+        sizes.data.as_uints[position] = plain_size + <uint32_t>size
         total += size
         position += 1
     if position != count or len(offsets) != count:
@@ -65,20 +72,21 @@ def run_of_messages(messages, ts_ns, int64_t start, offsets):
     return Run(subjects, [ts_ns] * count, places, sizes, total)
 
 
-def run_of_frames(data, frames, Py_ssize_t position):
+def run_of_frames(data, frames, Py_ssize_t position, tag_bytes=0):
     """The messages of a group from a frame on, as long as their indexes count up and they have no headers.
 
-    None if not even the frame at `position` is one of those. `data` is the file from its beginning.
+    None if not even the frame at `position` is one of those. `data` is the file from its beginning; where it
+    was encrypted, the bodies in it are plain and tags follow them.
     """
     if not isinstance(frames, Frames):
-        return _runs.run_of_frames(data, frames, position)
+        return _runs.run_of_frames(data, frames, position, tag_bytes)
     cdef Frames scanned = frames
     if not 0 <= position < scanned.count:
         raise IndexError(position)
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        return gathered(<const unsigned char*>view.buf, view.len, scanned, position)
+        return gathered(<const unsigned char*>view.buf, view.len, scanned, position, plain_size_of(tag_bytes))
     finally:
         PyBuffer_Release(&view)
 
@@ -95,7 +103,9 @@ cdef inline uint32_t subject_bytes_at(const unsigned char* body) noexcept nogil:
     return <uint32_t>body[12] | <uint32_t>body[13] << 8
 
 
-cdef object gathered(const unsigned char* data, Py_ssize_t data_bytes, Frames frames, Py_ssize_t position):
+cdef object gathered(
+    const unsigned char* data, Py_ssize_t data_bytes, Frames frames, Py_ssize_t position, uint32_t plain_size
+):
     cdef Found* first = &frames.found[position]
     cdef uint32_t kind_and_group = APPEND | (first.kind_and_group & 0xFFFFFF00U)
     cdef Py_ssize_t limit = frames.count - position
@@ -124,43 +134,58 @@ cdef object gathered(const unsigned char* data, Py_ssize_t data_bytes, Frames fr
         subjects.append(PyBytes_FromStringAndSize(<const char*>body + APPEND_BYTES, subject_bytes_at(body)))
         times_ns.data.as_ulonglongs[number] = load64(body)
         offsets.data.as_uints[number] = <uint32_t>first[number].position
-        sizes.data.as_uints[number] = PLAIN_SIZE + size
+        sizes.data.as_uints[number] = plain_size + size
         total += size
     return Run(subjects, times_ns, offsets, sizes, total)
 
 
-def enter_subjects(table, list subjects not None, uint64_t first_seq):
-    """Count messages with consecutive seqs in a subject table; the numbers of their subjects."""
+def enter_subjects(table, list subjects not None, seqs):
+    """Count messages with these seqs in a subject table; the numbers of their subjects."""
     cdef dict known = table.numbers
     cdef Py_ssize_t count = len(subjects)
     cdef array.array numbers = array.clone(NUMBERS, count, False)
     cdef unsigned int* number_at = numbers.data.as_uints
     cdef Py_ssize_t position
     cdef PyObject* found
+    if len(seqs) != count:
+        raise ValueError(f"{len(seqs)} seqs for {count} messages")
     for position in range(count):
         subject = subjects[position]
         found = PyDict_GetItem(known, subject)
         number_at[position] = table.add(subject) if found == NULL else <object>found
     # Only now, because the columns move when subjects are added.
+    if isinstance(seqs, range) and seqs.step == 1:
+        count_messages(table, numbers, seqs.start, None)
+    else:
+        listed = _array("Q", seqs)
+        count_messages(table, numbers, 0, listed)
+    return numbers
+
+
+cdef int count_messages(table, array.array numbers, uint64_t first_seq, array.array seqs) except -1:
+    """Count a message for each number; without `seqs` they are consecutive."""
     cdef array.array counts = table.counts
     cdef array.array firsts = table.firsts
     cdef array.array lasts = table.lasts
     cdef bytearray unsure = table.unsure
     cdef unsigned char* unsure_at = unsure
-    cdef size_t number
     cdef size_t known_count = min(len(counts), len(firsts), len(lasts), len(unsure))
-    for position in range(count):
-        number = number_at[position]
+    cdef Py_ssize_t position
+    cdef size_t number
+    cdef uint64_t seq
+    for position in range(len(numbers)):
+        number = numbers.data.as_uints[position]
         if number >= known_count:
             raise IndexError(number)
+        seq = first_seq + <uint64_t>position if seqs is None else seqs.data.as_ulonglongs[position]
         if counts.data.as_ulonglongs[number] == 0:
-            firsts.data.as_ulonglongs[number] = first_seq + <uint64_t>position
+            firsts.data.as_ulonglongs[number] = seq
             unsure_at[number] = 0
         else:
             unsure_at[number] &= ~LAST_UNSURE
         counts.data.as_ulonglongs[number] += 1
-        lasts.data.as_ulonglongs[number] = first_seq + <uint64_t>position
-    return numbers
+        lasts.data.as_ulonglongs[number] = seq
+    return 0
 
 
 def frames_of_kind(frames, uint32_t kind):

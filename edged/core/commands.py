@@ -8,6 +8,7 @@ Rules:
   tag. So a tag that is not known was written by a newer version, and nothing else is wrong with the journal.
 * `decode()` raises ValueError for all other bytes, whatever they are, and no size in them is believed that is
   above the bounds named here.
+* Lists of seqs are written as differences: the first, then from each to the next.
 * `encode()` raises ValueError rather than return what `decode()` would refuse.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from typing import Any, ClassVar, Final
 
 import msgpack
@@ -28,6 +30,8 @@ TEXT_BYTES_MAX: Final = 4096
 CONFIG_DEPTH_MAX: Final = 32
 STREAM_ID_BYTES: Final = 16
 NUMBER_MAX: Final = 2**64 - 1
+# In a list seqs are written as differences, mostly one byte each; those must fit into 64 bits with a sign.
+SEQ_LISTED_MAX: Final = 2**63 - 1
 
 # A configuration as it was parsed: text, numbers, booleans, None, lists, and dicts with text keys.
 Config = dict[str, Any]
@@ -193,7 +197,7 @@ def _is_stream_id(value: Any) -> bool:
 def _are_seqs(value: Any) -> bool:
     if type(value) is not tuple or len(value) > SEQS_MAX:
         return False
-    return not value or (set(map(type, value)) == {int} and min(value) >= 0 and max(value) <= NUMBER_MAX)
+    return not value or (set(map(type, value)) == {int} and min(value) >= 0 and max(value) <= SEQ_LISTED_MAX)
 
 
 def _is_config(value: Any) -> bool:
@@ -259,7 +263,7 @@ def encode(command: Command) -> bytes:
         value = getattr(command, name)
         if not _CHECKS[name](value):
             raise ValueError(f"{name} of {type(command).__name__} cannot be stored")
-        values.append(value)
+        values.append(_differences(value) if name == "seqs" else value)
     body: bytes = msgpack.packb(values)
     if len(body) > COMMAND_BYTES_MAX:
         raise ValueError(f"{type(command).__name__} of {len(body)} bytes is too large to be stored")
@@ -282,7 +286,18 @@ def decode(body: bytes) -> Command:
         raise ValueError(f"{command.__name__} with {len(values) - 1} fields")
     found: dict[str, Any] = {}
     for name, value in zip(names, values[1:], strict=True):
-        found[name] = tuple(value) if name == "seqs" and type(value) is list else value
+        found[name] = _sums(value) if name == "seqs" and type(value) is list else value
         if not _CHECKS[name](found[name]):
             raise ValueError(f"{name} of {command.__name__} is not valid")
     return command(**found)
+
+
+def _differences(seqs: tuple[int, ...]) -> list[int]:
+    return [seq - before for seq, before in zip(seqs, (0, *seqs), strict=False)]
+
+
+def _sums(differences: list[Any]) -> tuple[int, ...] | None:
+    """The reverse; None if these are no whole numbers."""
+    if any(type(difference) is not int for difference in differences):
+        return None
+    return tuple(accumulate(differences))

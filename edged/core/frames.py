@@ -77,12 +77,17 @@ def _header(kind: int, group: int, index: int, size: int) -> bytes:
 
 
 class FrameBuffer:
-    """The frames of a batch that gathers. What `finish()` returned must be gone before it grows again."""
+    """The frames of a batch that gathers. What `finish()` returned must be gone before it grows again.
 
-    __slots__ = ("_data",)
+    With `tag_bytes` each body is followed by so many zeros, which count for its size: room for the tag of a
+    cipher, so that offsets are the same before and after it.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_data", "_tag")
+
+    def __init__(self, tag_bytes: int = 0) -> None:
         self._data = bytearray()
+        self._tag = bytes(tag_bytes)
 
     def __len__(self) -> int:
         return len(self._data)
@@ -90,20 +95,21 @@ class FrameBuffer:
     def add(self, kind: int, group: int, index: int, body: bytes) -> int:
         """Append a frame; return where in the buffer it starts."""
         offset = len(self._data)
-        self._data += _header(kind, group, index, len(body)) + body
+        self._data += _header(kind, group, index, len(body) + len(self._tag)) + body + self._tag
         return offset
 
     def add_appends(self, group: int, first_index: int, ts_ns: int, messages: Iterable[Publish]) -> list[int]:
         """Append a frame for each message, with indexes that count up; none at all if one is too large."""
+        tag = self._tag
         offset = len(self._data)
         offsets = []
         pieces: list[bytes] = []
         for index, (subject, _reply, header_bytes, data) in enumerate(messages, first_index):
             if len(subject) > SUBJECT_BYTES_MAX:
                 raise ValueError(f"a subject of {len(subject)} bytes does not fit into a frame")
-            size = _APPEND.size + len(subject) + len(data)
+            size = _APPEND.size + len(subject) + len(data) + len(tag)
             head = _APPEND.pack(ts_ns, max(header_bytes, 0), len(subject))
-            pieces += (_header(APPEND, group, index, size), head, subject, data)
+            pieces += (_header(APPEND, group, index, size), head, subject, data, tag)
             offsets.append(offset)
             offset += HEADER_BYTES + size
         self._data += b"".join(pieces)

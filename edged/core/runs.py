@@ -28,7 +28,6 @@ OVERHEAD_MAX: Final = (1 << 32 - SIZE_BITS) - 1
 # journal.
 PLAIN_BYTES: Final = counted_bytes(0, 0, 0)
 FRAME_BYTES: Final = append_frame_bytes(0, 0)
-PLAIN_SIZE: Final = FRAME_BYTES | (FRAME_BYTES - PLAIN_BYTES) << SIZE_BITS
 _APPEND: Final = struct.Struct("<QIH")
 
 
@@ -65,9 +64,13 @@ def packed_size(frame_bytes: int, message_bytes: int) -> int:
 
 
 def run_of_messages(
-    messages: Sequence[Publish], ts_ns: int, start: int, offsets: Sequence[int]
+    messages: Sequence[Publish], ts_ns: int, start: int, offsets: Sequence[int], tag_bytes: int = 0
 ) -> Run | None:
-    """Messages whose frames are at these offsets behind `start`; None if one of them has headers."""
+    """Messages whose frames are at these offsets behind `start`; None if one of them has headers.
+
+    Frames of an encrypted journal are longer by a tag.
+    """
+    plain_size = packed_size(FRAME_BYTES + tag_bytes, PLAIN_BYTES)
     subjects: list[bytes] = []
     sizes = array("I")
     total = 0
@@ -78,7 +81,7 @@ def run_of_messages(
         if size > BODY_BYTES_MAX:
             raise AssertionError(size)
         subjects.append(subject)
-        sizes.append(PLAIN_SIZE + size)
+        sizes.append(plain_size + size)
         total += size
     if len(offsets) != len(subjects):
         raise ValueError(f"{len(offsets)} offsets for {len(subjects)} messages")
@@ -87,18 +90,22 @@ def run_of_messages(
     return Run(subjects, [ts_ns] * count, places, sizes, total + PLAIN_BYTES * count)
 
 
-def run_of_frames(data: bytes, frames: Sequence[Frame], position: int) -> Run | None:
+def run_of_frames(data: bytes, frames: Sequence[Frame], position: int, tag_bytes: int = 0) -> Run | None:
     """The messages of a group from a frame on, as long as their indexes count up and they have no headers.
 
-    None if not even the frame at `position` is one of those. `data` is the file from its beginning.
+    None if not even the frame at `position` is one of those. `data` is the file from its beginning; where it
+    was encrypted, the bodies in it are plain and tags follow them.
     """
+    plain_size = packed_size(FRAME_BYTES + tag_bytes, PLAIN_BYTES)
     subjects: list[bytes] = []
     times_ns, offsets, sizes = array("Q"), array("I"), array("I")
     total = 0
     _, _, wanted_group, wanted_index, _, _ = frames[position]
     while position < len(frames):
         offset, kind, group, index, start, body_bytes = frames[position]
-        if kind != APPEND or group != wanted_group or index != wanted_index or body_bytes < _APPEND.size:
+        if kind != APPEND or group != wanted_group or index != wanted_index:
+            break
+        if body_bytes < _APPEND.size or start + body_bytes > len(data):
             break
         ts_ns, header_bytes, subject_bytes = _APPEND.unpack_from(data, start)
         size = body_bytes - _APPEND.size
@@ -108,7 +115,7 @@ def run_of_frames(data: bytes, frames: Sequence[Frame], position: int) -> Run | 
         subjects.append(data[start : start + subject_bytes])
         times_ns.append(ts_ns)
         offsets.append(offset)
-        sizes.append(PLAIN_SIZE + size)
+        sizes.append(plain_size + size)
         total += size
         wanted_index += 1
         position += 1
@@ -117,11 +124,11 @@ def run_of_frames(data: bytes, frames: Sequence[Frame], position: int) -> Run | 
     return Run(subjects, times_ns, offsets, sizes, total + PLAIN_BYTES * len(subjects))
 
 
-def enter_subjects(table: Table, subjects: Sequence[bytes], first_seq: int) -> array[int]:
-    """Count messages with consecutive seqs in a subject table; the numbers of their subjects."""
+def enter_subjects(table: Table, subjects: list[bytes], seqs: Sequence[int]) -> array[int]:
+    """Count messages with these seqs in a subject table; the numbers of their subjects."""
     numbers = array("I")
     get, add, unsure, counts, lasts = table.numbers.get, table.add, table.unsure, table.counts, table.lasts
-    for seq, subject in enumerate(subjects, first_seq):
+    for seq, subject in zip(seqs, subjects, strict=True):
         number = get(subject)
         if number is None:
             number = add(subject)

@@ -50,12 +50,15 @@ class MessageLog(Protocol):
     last_seq: int
     message_count: int
     bytes: int
+    lost: list[Any]
 
     def counted_bytes(self, subject_bytes: int, header_bytes: int, data_bytes: int) -> int: ...
 
     def keep(self, message: Message, message_bytes: int, place: tuple[int, int, int]) -> None: ...
 
     def remove(self, seq: int) -> int | None: ...
+
+    def drop_first(self) -> None: ...
 
     def compact_to(self, seq: int) -> Any: ...
 
@@ -156,8 +159,9 @@ class StreamMachine:
         message_id = headers.value(data[:header_bytes], MESSAGE_ID) if header_bytes > 0 else None
         if message_id:
             seq = self.dedupe.seen(message_id, ts_ns)
-            if seq is not None:
+            if seq is not None and not force:
                 return Duplicate(seq)
+            message_id = None if seq is not None else message_id
         size = log.counted_bytes(len(subject), header_bytes, len(data))
         if self.discard_new and not force:
             reason = self._no_room(size)
@@ -319,7 +323,7 @@ class StreamMachine:
         while log.message_count and (
             0 < self.max_messages < log.message_count or 0 < self.max_bytes < log.bytes
         ):
-            log.remove(log.first_seq)
+            log.drop_first()
 
     def _keep_subject_limit(self, subject: bytes) -> None:
         while self.log.count_matching((subject,)) > self.max_per_subject:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgpack
 import zstandard
 
-from edged.store.errors import Damaged, StoreBroken
+from edged.store.errors import Damaged, OutcomeUnknown, StoreBroken
 from edged.store.files import Files
 from edged.store.guard import guard, unguard
 
@@ -67,7 +67,7 @@ def decode_checkpoint(blob: bytes, path: str) -> Checkpoint:
 
 
 def save_checkpoint(files: Files, checkpoint: Checkpoint) -> int:
-    """Write a checkpoint and make it durable; its size. Raises OSError."""
+    """Write a checkpoint, durably; its size. Raises OSError, and OutcomeUnknown when it may be there."""
     path = checkpoint_path(checkpoint.next_file)
     blob = encode_checkpoint(checkpoint)
     _remove_if_there(files, path + ".tmp")
@@ -78,7 +78,10 @@ def save_checkpoint(files: Files, checkpoint: Checkpoint) -> int:
     finally:
         file.close()
     files.rename(path + ".tmp", path)
-    files.sync_directory(CHECKPOINTS)
+    try:
+        files.sync_directory(CHECKPOINTS)
+    except OSError as error:
+        raise OutcomeUnknown(f"a checkpoint may be durable or not ({error})", path) from error
     return len(blob)
 
 

@@ -228,7 +228,7 @@ class CodeColumn:
         if high is None:
             high = self.high = array("H", bytes(2 * len(low)))
         rest = [number >> 8 for number in numbers]
-        if max(rest) > 0xFFFF and high.typecode == "H":
+        if max(rest, default=0) > 0xFFFF and high.typecode == "H":
             high = self.high = array("I", high)
         low.extend([number & 255 for number in numbers])
         high.extend(rest)

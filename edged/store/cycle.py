@@ -17,19 +17,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.expiry import message_expires_ns
-from edged.core.frame_twins import decode_append, scan
-from edged.core.frames import HEADER_BYTES
+from edged.core.frame_twins import scan
 from edged.core.message import Message
+from edged.core.row_twins import rows_of_frames
+from edged.core.rows import Rows
 from edged.core.stream_machine import StreamMachine
 from edged.store.checkpoint import Checkpoint, remove_older, save_checkpoint
-from edged.store.errors import StoreError
+from edged.store.errors import OutcomeUnknown, StoreError
 from edged.store.group import CATALOG
 from edged.store.hot_places import LivePlaces
 from edged.store.journal_file import JOURNAL, file_numbers, file_path
+from edged.store.journal_reader import is_strange
 from edged.store.sealed_part import DeadSeqs, SealedMessages
 from edged.store.segment import Segment
 from edged.store.segment_format import segment_path
-from edged.store.segment_writer import write_segment
+from edged.store.segment_writer import BLOCK_BYTES, ROW_BYTES, blocks_of, write_blocks
 from edged.store.stream_log import SegmentFigures, StreamLog, moved_snapshot
 
 if TYPE_CHECKING:
@@ -71,9 +73,8 @@ class Border:
     state: dict[str, Any]
     moves: list[Move]
     nonces: dict[int, int]
-    # Streams that were removed before, and their segments.
+    # Streams that were removed before.
     removed: list[bytes]
-    abandoned: list[str]
 
     @classmethod
     def take(cls, store: Store, next_file: int) -> Border:
@@ -96,8 +97,7 @@ class Border:
             "nonce": store.nonces[next_file],
             "groups": groups,
         }
-        removed = list(store.catalog.removed)
-        return cls(next_file, state, moves, dict(store.nonces), removed, _abandoned(store, removed))
+        return cls(next_file, state, moves, dict(store.nonces), list(store.catalog.removed))
 
 
 def _abandoned(store: Store, removed: list[bytes]) -> list[str]:
@@ -141,17 +141,18 @@ class Cycle:
     bytes_written: int = 0
     is_saved: bool = False
     # Segments that nobody refers to once the checkpoint of this cycle is the older one.
-    condemned: list[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.condemned = list(self.border.abandoned)
+    condemned: list[str] = field(default_factory=list)
 
     def run(self) -> None:
         """Write segments and the checkpoint. May run in another thread."""
         try:
+            self.condemned = _abandoned(self.store, self.border.removed)
             for move in self.border.moves:
                 self._write(move)
             self._save()
+        except OutcomeUnknown as error:
+            # The checkpoint may count after a crash, and what it names must be there then.
+            self.error = error
         except (OSError, StoreError) as error:
             self.error = error
             self._undo()
@@ -172,21 +173,17 @@ class Cycle:
         if first_seq is None:
             return
         path = segment_path(move.stream_id, first_seq, self.border.next_file)
-        info = write_segment(
-            store.files, path, move.stream_id, self._messages(move), expires_ns=message_expires_ns
+        info = write_blocks(
+            store.files, path, move.stream_id, self._blocks(move), expires_ns=message_expires_ns
         )
         if info.count:
             self.bytes_written += info.file_bytes
             move.new = Segment.open(store.files, path, store.cache, expires_ns=message_expires_ns)
 
-    def _messages(self, move: Move) -> Iterator[Message]:
-        for segment, dead in move.old:
-            assert isinstance(segment, Segment)
-            for message in segment.messages():
-                if message.seq not in dead:
-                    yield message
+    def _blocks(self, move: Move) -> Iterator[Rows]:
+        yield from blocks_of(_from_segments(move))
         for file, found in move.hot:
-            places = [place for one in found for place in one]
+            places = [one for one in found if len(one)]
             if places:
                 yield from _from_journal(self.store, file, self.border.nonces[file], places)
 
@@ -219,7 +216,7 @@ class Cycle:
         try:
             oldest = remove_older(store.files)
             for number in file_numbers(store.files.list(JOURNAL)):
-                if number < oldest:
+                if number < oldest and not is_strange(store.files, number, oldest):
                     store.journal.reuse(number)
                     freed.append(number)
             store.remove_condemned(oldest)
@@ -237,19 +234,29 @@ def _first_seq(move: Move) -> int | None:
     return next((first[0] for first in firsts if first is not None), None)
 
 
-def _from_journal(
-    store: Store, file: int, nonce: int, places: Sequence[tuple[int, int, int]]
-) -> Iterator[Message]:
+def _from_segments(move: Move) -> Iterator[Message]:
+    for segment, dead in move.old:
+        assert isinstance(segment, Segment)
+        for message in segment.messages():
+            if message.seq not in dead:
+                yield message
+
+
+def _from_journal(store: Store, file: int, nonce: int, places: Sequence[LivePlaces]) -> Iterator[Rows]:
     """Messages of a journal file, checked once more. Those that went bad are left out, and so are lost."""
+    first, last = places[0].span[0], places[-1].span[1]
     reader = store.files.open(file_path(file))
     try:
-        first, last = places[0][1], places[-1][1] + places[-1][2]
         data = reader.read_at(first, last - first)
     finally:
         reader.close()
-    good = {first + frame[0] for frame in scan(data, nonce, 0, first).frames}
-    for seq, offset, size in places:
-        if offset in good:
-            start = offset - first + HEADER_BYTES
-            ts_ns, subject, header_bytes, message = decode_append(data, start, size - HEADER_BYTES)
-            yield Message(seq, ts_ns, subject, header_bytes, message)
+    frames = scan(data, nonce, 0, first).frames
+    frame = 0
+    for one in places:
+        columns, position = one.columns(), 0
+        while position < len(columns.offsets):
+            rows, position, frame = rows_of_frames(
+                data, frames, first, columns, position, frame, BLOCK_BYTES, ROW_BYTES
+            )
+            if rows is not None:
+                yield rows

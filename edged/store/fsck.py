@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from edged.core.stream_machine import StreamMachine
@@ -27,14 +28,14 @@ from edged.store.checkpoint import (
 )
 from edged.store.errors import Damaged, StoreBroken, StoreError
 from edged.store.fsck_files import LOCK, StoreFiles
-from edged.store.fsck_found import chain_from
+from edged.store.fsck_found import chain_from, is_from_the_start
 from edged.store.fsck_journal import JournalFile, Use, read_journal_files
 from edged.store.fsck_report import Finding, Report, Severity, StreamFigures
 from edged.store.fsck_segments import check_segments
 from edged.store.fsck_state import ReadState, is_in_memory
 from edged.store.guard import unguard
-from edged.store.journal_file import JOURNAL, file_path, spare_names
-from edged.store.journal_reader import Chain
+from edged.store.journal_file import HEADER_BYTES, JOURNAL, file_path, spare_names
+from edged.store.journal_reader import Chain, read_header, read_parts
 from edged.store.message_index import LostRange
 from edged.store.recovery import LOST_AND_FOUND, STREAMS
 from edged.store.replay import Hole, ReplayReport
@@ -77,8 +78,15 @@ def read_checkpoints(files: StoreFiles) -> Iterator[tuple[int, Checkpoint | None
             continue
         if found.next_file != number:
             yield number, None, "its name does not fit its content"
+        elif not _belongs(files, found):
+            yield number, None, "the journal file after it is not the one that it was made for"
         else:
             yield number, found, "it was repaired" if unguard(blob, thorough=True).repaired else ""
+
+
+def _belongs(files: StoreFiles, checkpoint: Checkpoint) -> bool:
+    header = read_header(files, checkpoint.next_file)
+    return header is None or header.nonce == checkpoint.state.get("nonce", header.nonce)
 
 
 class _Verification:
@@ -104,7 +112,7 @@ class _Verification:
         report.journal_files = sum(one.use is not Use.READY for one in self._journal)
         newest, older = (*checkpoints, None, None)[:2]
         chain = chain_from(files, newest.next_file if newest else 0)
-        if newest is None and any(True for _ in checkpoint_numbers(files)) and not _is_from_the_start(chain):
+        if newest is None and any(True for _ in checkpoint_numbers(files)) and not is_from_the_start(chain):
             self._add(
                 Severity.LOSS,
                 "no checkpoint can be read",
@@ -175,15 +183,14 @@ class _Verification:
     # --- checkpoints ---
 
     def _check_checkpoints(self) -> list[Checkpoint]:
-        good: list[Checkpoint] = []
-        for number, found, trouble in read_checkpoints(self._files):
+        everything = list(read_checkpoints(self._files))
+        good = [found for _, found, _ in everything if found is not None]
+        for number, found, trouble in everything:
             path = checkpoint_path(number)
-            if found is not None:
-                good.append(found)
             if found is not None and trouble:
                 self._add(Severity.HARMLESS, trouble, path, None, "nothing", NEXT_CHECKPOINT)
             elif found is None:
-                cost = "nothing while another checkpoint and the journal after it are there"
+                cost = "nothing: another checkpoint is good" if good else "see what follows"
                 self._add(
                     Severity.HARMLESS, f"a checkpoint is lost: {trouble}", path, None, cost, DISK_ADVICE
                 )
@@ -200,7 +207,7 @@ class _Verification:
     ) -> None:
         """Whether the other generation would come to the same state, should the newest be lost."""
         chain = chain_from(self._files, older.next_file if older is not None else 0)
-        if older is None and not _is_from_the_start(chain):
+        if older is None and not is_from_the_start(chain):
             return
         path = CHECKPOINTS if older is None else checkpoint_path(older.next_file)
         state = self._read_state(older)
@@ -217,7 +224,8 @@ class _Verification:
         for number in sorted(set(again.missing_files) - set(replay.missing_files)):
             what = "a file of the journal is missing, or its header is"
             self._add(Severity.HARMLESS, what, file_path(number), None, cost, NEXT_CHECKPOINT)
-        if figures != newest:
+        # With something missing the two cannot be the same, and that has been said already.
+        if figures != newest and self._report.status < Severity.LOSS:
             names = sorted(name for name in figures | newest if figures.get(name) != newest.get(name))
             what = f"from the generation before, these streams would not be the same: {', '.join(names)}"
             self._add(Severity.HARMLESS, what, path, None, cost, NEXT_CHECKPOINT)
@@ -232,21 +240,37 @@ class _Verification:
             if one.use is Use.HEADLESS and (one.number < first or one.number not in chain.missing):
                 self._add_headless(one, chain, first)
         by_number = {one.number: one for one in self._journal}
-        for number in chain.missing:
+        missing = list(chain.missing)
+        if first and first not in by_number:
+            # It was there when the checkpoint before it was made.
+            missing.append(first)
+        for number in sorted(set(missing)):
             lost = by_number.get(number)
             what = "a file of the journal is missing" if lost is None else "the header of a file is lost"
             readable = lost.frames if lost is not None else 0
             advice = SALVAGE if not readable else f"{SALVAGE}; {readable} frames of it can be read"
             self._add(Severity.LOSS, what, file_path(number), 0, "every command that was in it", advice)
 
+        if chain.files and chain.files[0][0].number == first and not self._has_frames(chain):
+            # The checkpoint was made after its first batch.
+            what = "the journal file after the checkpoint has nothing in it"
+            cost = "every command that was in it"
+            self._add(Severity.LOSS, what, file_path(first), HEADER_BYTES, cost, SALVAGE)
+
+    def _has_frames(self, chain: Chain) -> bool:
+        """Whether something is in the first file of the chain."""
+        return any(part.frames for part in islice(read_parts(self._files, chain), 1))
+
     def _add_headless(self, one: JournalFile, chain: Chain, first: int) -> None:
         what = "the header of a file is lost"
-        if one.number > chain.last and one.number >= first and one.is_proven_durable:
+        is_last = one.number > chain.last and one.number >= first
+        if is_last and (one.is_proven_durable or one.number == first):
             advice = f"{SALVAGE}; {one.frames} frames of it can be read"
             self._add(Severity.LOSS, what, one.path, 0, "every command that was in it", advice)
-        elif one.number > chain.last and one.number >= first:
-            what = "a file whose first batch was cut off by a crash"
-            self._add(Severity.NOTE, what, one.path, 0, "nothing: it was not acknowledged")
+        elif is_last:
+            what = "a file without a header, as a crash leaves it that cuts off its first batch"
+            cost = "nothing if it was a crash, for then it was not acknowledged"
+            self._add(Severity.HARMLESS, what, one.path, 0, cost, SALVAGE)
         else:
             self._add(Severity.HARMLESS, what, one.path, 0, "nothing: no start needs it", NEXT_CHECKPOINT)
 
@@ -342,11 +366,6 @@ class _Verification:
                     self._lost_of.get(title, 0) + losses.get(title, 0),
                 )
             )
-
-
-def _is_from_the_start(chain: Chain) -> bool:
-    """Whether the journal goes back to the very first file, so that no checkpoint is needed."""
-    return bool(chain.files) and chain.files[0][0].previous_number == 0 and not chain.missing
 
 
 def _title(state: ReadState, group: int) -> str:

@@ -4,10 +4,10 @@ With a checkpoint its state and the journal after it are as exact as a start wou
 before serves as a copy: its segments and journal files hold the same messages in other places.
 
 Without one, streams are found by the journal's records of them and by the directories of segments. All
-segments count, and the commands of the journal on top of them. What only a checkpoint knew is not known: which
-messages of segments had been deleted before the journal begins, consumers made before, and, where the journal
-does not tell either, names and configurations. A group of the journal that is not known to belong to a stream
-is matched with a directory by its messages: those of the last files are in both.
+segments count, and the commands of the journal on top of them. What only a checkpoint knew is not known:
+which messages of segments had been deleted before the journal begins, consumers made before, and, where the
+journal does not tell either, names and configurations. A group of the journal that is not known to belong to
+a stream is matched with a directory by its messages: those of the last files are in both.
 
 Rules: nothing is written; what had to be guessed is said in `notes`.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Final
 
 from edged.core.commands import STREAM_ID_BYTES, PutStream
@@ -27,6 +28,7 @@ from edged.store.checkpoint import Checkpoint
 from edged.store.fsck_files import StoreFiles
 from edged.store.fsck_sources import (
     ColdSegments,
+    Copy,
     DeadMessages,
     Losses,
     live_messages,
@@ -38,6 +40,7 @@ from edged.store.fsck_survey import Survey, survey
 from edged.store.group import CATALOG, StreamEntry
 from edged.store.journal_file import JOURNAL, file_numbers
 from edged.store.journal_reader import Chain, read_chain
+from edged.store.message_index import LostRange
 from edged.store.recovery import STREAMS
 from edged.store.segment_format import segment_name
 from edged.store.stream_log import StreamLog
@@ -52,7 +55,8 @@ class FoundStream:
 
     entry: StreamEntry
     log: StreamLog
-    copies: list[StreamLog] = field(default_factory=list)
+    lost: list[LostRange] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
     cold: ColdSegments | None = None
     # What the checkpoint says of the segments in `cold`.
     dead: list[DeadMessages] = field(default_factory=list)
@@ -80,10 +84,17 @@ class FoundStream:
             losses = self.losses if self.is_without_checkpoint else Losses()
             sources.append(self.cold.messages(losses, self._is_gone))
         sources.append(live_messages(self.log, self.copies, self.losses))
-        sources.append(rescued_messages(list(self.log.lost), self.copies, self.losses))
+        sources.append(rescued_messages(list(self._lost_still()), self.copies, self.losses))
         for message in merged(sources):
             self.losses.found(message.seq)
             yield message
+
+    def _lost_still(self) -> Iterator[LostRange]:
+        """What was lost, and would not have been taken away since then."""
+        below_seq = self.machine.removals.below_seq
+        for one in sorted({*self.lost, *self.log.lost}):
+            if one.last_seq >= below_seq:
+                yield one._replace(first_seq=max(one.first_seq, below_seq))
 
     def _is_gone(self, message: Message) -> bool:
         return message in self.machine.removals or any(message in dead for dead in self.dead)
@@ -113,11 +124,21 @@ def chain_from(files: StoreFiles, first: int) -> Chain:
     return read_chain(files, max(first, oldest))
 
 
+def is_from_the_start(chain: Chain) -> bool:
+    """Whether the journal goes back to the very first file, so that no checkpoint is needed."""
+    return bool(chain.files) and chain.files[0][0].previous_number == 0 and not chain.missing
+
+
 # --- with a checkpoint ---
 
 
-def find_by_checkpoints(files: StoreFiles, keys: Keyring, checkpoints: list[Checkpoint]) -> FoundStreams:
-    """The streams by the newest of some checkpoints; the others serve as copies."""
+def find_by_checkpoints(
+    files: StoreFiles, keys: Keyring, checkpoints: list[Checkpoint | None]
+) -> FoundStreams:
+    """The streams by the first of some checkpoints; the second one serves as a copy.
+
+    None stands for the beginning of a journal that is there from its first file on.
+    """
     notes: list[str] = []
     state = _state_from(files, keys, checkpoints[0], notes)
     copies = [_state_from(files, keys, one, []) for one in checkpoints[1:2]]
@@ -125,11 +146,11 @@ def find_by_checkpoints(files: StoreFiles, keys: Keyring, checkpoints: list[Chec
     for number, entry in sorted(state.catalog.streams.items()):
         if not isinstance(entry.log, StreamLog):
             continue
-        found = FoundStream(entry, entry.log)
+        found = FoundStream(entry, entry.log, state.lost.get(number, []))
         for copy in copies:
             other = copy.catalog.streams.get(number)
             if other is not None and isinstance(other.log, StreamLog) and other.stream_id == entry.stream_id:
-                found.copies.append(other.log)
+                found.copies.append(Copy(other.log, copy.lost.get(number, [])))
         entries: list[Any] = state.bad_entries.get(number, [])
         if entries:
             found.cold = ColdSegments(files, keys, BlockCache(CACHE_BYTES), [one[0] for one in entries])
@@ -138,12 +159,25 @@ def find_by_checkpoints(files: StoreFiles, keys: Keyring, checkpoints: list[Chec
     return _everything(state, streams, notes, [state, *copies])
 
 
-def _state_from(files: StoreFiles, keys: Keyring, checkpoint: Checkpoint, notes: list[str]) -> ReadState:
+def _state_from(
+    files: StoreFiles, keys: Keyring, checkpoint: Checkpoint | None, notes: list[str]
+) -> ReadState:
     state = ReadState(files, keys)
-    state.restore(checkpoint)
-    chain = chain_from(files, checkpoint.next_file)
-    _add_nameless(state, survey(files, chain), state.catalog.highest_group, notes)
-    state.replay(chain)
+    if checkpoint is not None:
+        state.restore(checkpoint)
+    chain = chain_from(files, checkpoint.next_file if checkpoint is not None else 0)
+    known = survey(files, chain)
+    _add_nameless(state, known, state.catalog.highest_group, notes)
+    # What was refused then is refused again, also where a lost segment would make room for it.
+    report = state.replay(chain, known.refused)
+    if report.torn_bytes:
+        notes.append(
+            f"the last {report.torn_bytes} bytes of the journal look like a batch that a crash cut off"
+        )
+    notes += [
+        f"group {hole.group}: {hole.last_index - hole.first_index + 1} commands are lost"
+        for hole in report.holes
+    ]
     notes += [
         f"group {number}: replaying gave seq {found} where {reported} was acknowledged; the latter counts"
         for number, _, found, reported in state.contradictions
@@ -156,12 +190,15 @@ def _state_from(files: StoreFiles, keys: Keyring, checkpoint: Checkpoint, notes:
 
 def find_without_checkpoint(files: StoreFiles, keys: Keyring) -> FoundStreams:
     """The streams by the journal and by the segments that are there."""
-    notes = ["no checkpoint can be read: messages deleted long ago may be back"]
+    notes = [
+        "no checkpoint can be read: messages deleted long ago may be back, and of consumers and "
+        "configurations only what the journal still tells is known"
+    ]
     state = ReadState(files, keys, is_following=True)
     chain = chain_from(files, 0)
     known = survey(files, chain)
     cold = _cold_by_stream(files, keys, state.cache, notes)
-    for group, put in sorted(known.streams.items()):
+    for _, put in sorted(known.streams.items()):
         state.catalog.add(put, state.make_log(put.stream_id))
     nameless = _add_nameless(state, known, CATALOG, notes)
     for group, entry in state.catalog.streams.items():
@@ -179,13 +216,17 @@ def find_without_checkpoint(files: StoreFiles, keys: Keyring) -> FoundStreams:
         for stream_id, one in cold.items()
         if stream_id not in {entry.stream_id for entry in state.catalog.streams.values()}
     }
-    for group, entry in sorted(state.catalog.streams.items()):
-        assert isinstance(entry.log, StreamLog)
-        if group in nameless:
-            _match(entry, entry.log, unknown)
+    for is_by_content in (True, False):
+        for group in sorted(nameless & state.catalog.streams.keys()):
+            if state.catalog.streams[group].stream_id not in cold:
+                _match(state.catalog.streams[group], unknown, is_by_content)
+    for _, entry in sorted(state.catalog.streams.items()):
+        if not isinstance(entry.log, StreamLog):
+            continue
         found = FoundStream(entry, entry.log, cold=cold.get(entry.stream_id), is_without_checkpoint=True)
         _note_gap(found)
-        streams.append(found)
+        if found.cold is not None or entry.group.number not in nameless or entry.log.message_count:
+            streams.append(found)
     group = max([state.catalog.highest_group, *known.first_index])
     for stream_id, segments in sorted(unknown.items()):
         group += 1
@@ -212,15 +253,14 @@ def _cold_by_stream(
     return {stream_id: ColdSegments(files, keys, cache, some) for stream_id, some in paths.items()}
 
 
-def _match(entry: StreamEntry, log: StreamLog, unknown: dict[bytes, ColdSegments]) -> None:
-    """Find the directory of a group's stream by messages that are in both, and take it."""
-    samples = []
-    seq = log.next_matching((), log.first_seq)
-    while seq is not None and len(samples) < _SAMPLES:
-        samples.append(log.get(seq))
-        seq = log.next_matching((), seq + 1)
-    for stream_id, segments in unknown.items():
-        if any(message is not None and segments.get(message.seq) == message for message in samples):
+def _match(entry: StreamEntry, unknown: dict[bytes, ColdSegments], is_by_content: bool) -> None:
+    """Find the directory of a group's stream, by messages that are in both or by the last seq; take it."""
+    log = entry.log
+    assert isinstance(log, StreamLog)
+    samples = list(islice(live_messages(log, (), Losses()), _SAMPLES)) if is_by_content else []
+    for stream_id, segments in list(unknown.items()):
+        is_same = any(segments.get(message.seq) == message for message in samples)
+        if is_same or (not is_by_content and segments.last_seq == log.last_seq):
             put = _recovered(entry.group.number, stream_id)
             entry.stream_id, entry.name, entry.config = put.stream_id, put.name, put.config
             log.stream_id = stream_id

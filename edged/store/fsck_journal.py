@@ -5,7 +5,7 @@ Rules: nothing is written. A file is in memory while it is looked at, one at a t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from edged.core.batch_record import BatchRecord
@@ -50,8 +50,14 @@ class JournalFile:
 
 def read_journal_files(files: StoreFiles, first: int = 0) -> list[JournalFile]:
     """All files of the journal from a number on."""
-    numbers = file_numbers(files.list(JOURNAL))
-    return [read_journal_file(files, number) for number in numbers if number >= first]
+    numbers = [number for number in file_numbers(files.list(JOURNAL)) if number >= first]
+    found = {number: read_journal_file(files, number) for number in numbers}
+    for one in list(found.values()):
+        before = found.get(one.header.previous_number) if one.use is Use.USED and one.header else None
+        if before is not None and before.use is Use.HEADLESS and one.header and one.header.previous_nonce:
+            # The header of the file behind knows it for certain.
+            found[before.number] = _read_headless(files, before.number, one.header.previous_nonce)
+    return list(found.values())
 
 
 def read_journal_file(files: StoreFiles, number: int) -> JournalFile:
@@ -66,7 +72,7 @@ def read_journal_file(files: StoreFiles, number: int) -> JournalFile:
         return JournalFile(number, size, use, header, bad if use is Use.USED else ())
     if not any(head):
         return JournalFile(number, size, Use.READY)
-    return _read_headless(files, number, size)
+    return _read_headless(files, number)
 
 
 def _copy(half: bytes, path: str) -> JournalHeader | None:
@@ -76,18 +82,18 @@ def _copy(half: bytes, path: str) -> JournalHeader | None:
         return None
 
 
-def _read_headless(files: StoreFiles, number: int, size: int) -> JournalFile:
+def _read_headless(files: StoreFiles, number: int, nonce: int | None = None) -> JournalFile:
     data = files.read_all(file_path(number))
-    nonce = recover_nonce(data)
+    nonce = nonce or recover_nonce(data)
     if nonce is None:
-        return JournalFile(number, size, Use.HEADLESS)
+        return JournalFile(number, len(data), Use.HEADLESS)
     frames = scan(data, nonce, HEADER_BYTES).frames
     proven = False
     for _, kind, _, _, start, body_bytes in frames:
         if kind == BATCH:
             record = BatchRecord.decode(data[start : start + body_bytes])
             proven = proven or (record.synced_file == number and record.synced_to > HEADER_BYTES)
-    return JournalFile(number, size, Use.HEADLESS, None, (0, COPY_BYTES), nonce, len(frames), proven)
+    return JournalFile(number, len(data), Use.HEADLESS, None, (0, COPY_BYTES), nonce, len(frames), proven)
 
 
 def restore_headers(files: StoreFiles, journal: list[JournalFile]) -> list[JournalFile]:
@@ -101,17 +107,19 @@ def restore_headers(files: StoreFiles, journal: list[JournalFile]) -> list[Journ
         if one.use is not Use.HEADLESS or one.nonce is None:
             continue
         before = [other for other in journal[:place] if other.use is Use.USED or other.nonce is not None]
-        previous_number, previous_end = 0, 0
+        header = JournalHeader(one.number, one.nonce, 0, 0, 0)
         if before:
-            previous_number = before[-1].number
-            previous_end = _end_of_frames(files, before[-1])
-        header = JournalHeader(one.number, one.nonce, 0, previous_number, previous_end)
+            nonce, end = _end_of_frames(files, before[-1])
+            header = replace(
+                header, previous_number=before[-1].number, previous_end=end, previous_nonce=nonce
+            )
         files.patch_head(one.path, header.encode())
         restored.append(one)
     return restored
 
 
-def _end_of_frames(files: StoreFiles, one: JournalFile) -> int:
+def _end_of_frames(files: StoreFiles, one: JournalFile) -> tuple[int, int]:
+    """The nonce of a file, and where its last frame ends."""
     nonce = one.nonce if one.header is None else one.header.nonce
     assert nonce is not None
-    return scan(files.read_all(one.path), nonce, HEADER_BYTES).tail_start
+    return nonce, scan(files.read_all(one.path), nonce, HEADER_BYTES).tail_start

@@ -13,6 +13,7 @@ generations.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections import deque
 from collections.abc import Iterator
@@ -26,22 +27,31 @@ from edged.core.expiry import message_expires_ns
 from edged.core.message import Message, counted_bytes
 from edged.core.stream_machine import MESSAGE_ID, StreamMachine
 from edged.store.box import Keyring
-from edged.store.checkpoint import CHECKPOINTS, checkpoint_numbers, decode_checkpoint
-from edged.store.cycle import SEGMENT_BYTES_MAX, Border, Cycle
+from edged.store.checkpoint import CHECKPOINTS, GENERATIONS, Checkpoint, checkpoint_numbers, decode_checkpoint
+from edged.store.cycle import SEGMENT_BYTES_MAX
 from edged.store.errors import Damaged, StoreBroken
-from edged.store.files import File, RealFiles
+from edged.store.files import RealFiles
 from edged.store.fsck import Plan, read_checkpoints, verify
-from edged.store.fsck_files import LOCK, StoreFiles
-from edged.store.fsck_found import FoundStream, FoundStreams, find_by_checkpoints, find_without_checkpoint
-from edged.store.fsck_journal import read_journal_files, restore_headers
+from edged.store.fsck_files import StoreFiles
+from edged.store.fsck_found import (
+    FoundStream,
+    FoundStreams,
+    chain_from,
+    find_by_checkpoints,
+    find_without_checkpoint,
+    is_from_the_start,
+)
+from edged.store.fsck_journal import JournalFile, Use, read_journal_files, restore_headers
 from edged.store.fsck_report import Severity
 from edged.store.group import CATALOG, StreamEntry
-from edged.store.journal_file import JOURNAL
-from edged.store.recovery import LOST_AND_FOUND, STREAMS
+from edged.store.journal import SMALL_FILE_BYTES
+from edged.store.journal_file import HEADER_BYTES, JOURNAL, JournalHeader, file_path
+from edged.store.options import StoreOptions
+from edged.store.recovery import LOST_AND_FOUND
 from edged.store.segment import Segment
 from edged.store.segment_format import segment_path
 from edged.store.segment_writer import SegmentInfo, write_segment
-from edged.store.store import Store, StoreOptions
+from edged.store.store import Store
 from edged.store.stream_log import StreamLog
 
 PARTIAL: Final = ".partial"
@@ -71,12 +81,12 @@ class Salvaged:
     directory: str
     streams: list[SavedStream] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    is_guessed: bool = False
+    is_incomplete: bool = False
 
     @property
     def status(self) -> Severity:
         """The exit status."""
-        if self.is_guessed or any(stream.lost or stream.notes for stream in self.streams):
+        if self.is_incomplete or any(stream.lost or stream.notes for stream in self.streams):
             return Severity.LOSS
         return Severity.HARMLESS if self.notes else Severity.NOTE
 
@@ -86,6 +96,8 @@ class Salvaged:
         messages = sum(stream.messages for stream in self.streams)
         lost = sum(bool(stream.lost) for stream in self.streams)
         end = f"{lost} streams have lost messages" if lost else "no message is known to be lost"
+        if self.is_incomplete and not lost:
+            end = "commands are lost, see the notes"
         return f"verified; {len(self.streams)} streams with {messages} messages saved; {end}"
 
     def document(self) -> dict[str, Any]:
@@ -106,9 +118,7 @@ def salvage(files: StoreFiles, target: str, keys: Keyring, plan: Plan = lambda t
         partial.mkdir()
         try:
             _write(RealFiles(str(partial)), found, keys, _highest_number(files) + 1, salvaged)
-            report = verify(StoreFiles(str(partial)), keys)
-            if report.status != Severity.NOTE:
-                raise StoreBroken(f"the new store is not right ({report.summary})", str(partial))
+            _check_new(partial, keys)
         except BaseException:
             # It is ours and of no use to anybody.
             shutil.rmtree(partial, ignore_errors=True)
@@ -120,6 +130,12 @@ def salvage(files: StoreFiles, target: str, keys: Keyring, plan: Plan = lambda t
     finally:
         found.close()
     return salvaged
+
+
+def _check_new(partial: Path, keys: Keyring) -> None:
+    report = verify(StoreFiles(str(partial)), keys)
+    if report.status != Severity.NOTE:
+        raise StoreBroken(f"the new store is not right ({report.summary})", str(partial))
 
 
 def _check_target(root: str, target: str) -> Path:
@@ -153,23 +169,42 @@ def _find(files: StoreFiles, keys: Keyring, salvaged: Salvaged) -> FoundStreams:
     journal = read_journal_files(files)
     restored = restore_headers(files, journal)
     salvaged.notes += [f"{one.path}: its header is lost and was computed from its frames" for one in restored]
-    checkpoints = [found for _, found, _ in read_checkpoints(files) if found is not None]
+    for path in _lost_files(files, journal):
+        salvaged.notes.append(f"{path}: the commands in it are lost")
+        salvaged.is_incomplete = True
+    checkpoints: list[Checkpoint | None] = []
+    checkpoints += [found for _, found, _ in read_checkpoints(files) if found is not None]
     if not checkpoints:
-        checkpoints = _put_aside(files)
-    has_begun_here = any(one.header is not None and one.header.previous_number == 0 for one in journal)
+        checkpoints += _put_aside(files)
+    if is_from_the_start(chain_from(files, 0)):
+        # A journal that is whole needs no checkpoint.
+        checkpoints.append(None)
     if checkpoints:
         found = find_by_checkpoints(files, keys, checkpoints)
+        # A lost command may have been a deletion, so what is there need not be what was there.
+        if found.states[0].holes or found.states[0].contradictions:
+            salvaged.is_incomplete = True
     else:
         found = find_without_checkpoint(files, keys)
-        # A journal that is whole needs no checkpoint.
-        salvaged.is_guessed = not has_begun_here
-        if has_begun_here:
-            found.notes.clear()
+        salvaged.is_incomplete = True
     salvaged.notes += found.notes
     return found
 
 
-def _put_aside(files: StoreFiles) -> list[Any]:
+def _lost_files(files: StoreFiles, journal: list[JournalFile]) -> list[str]:
+    """Journal files that a start needs and that nothing can be read of."""
+    newest = next((number for number, found, _ in read_checkpoints(files) if found is not None), 0)
+    lost = [
+        one.path for one in journal if one.use is Use.HEADLESS and one.nonce is None and one.number >= newest
+    ]
+    there = {one.number for one in journal}
+    lost += [file_path(number) for number in chain_from(files, newest).missing]
+    if newest and newest not in there:
+        lost.append(file_path(newest))
+    return sorted(set(lost))
+
+
+def _put_aside(files: StoreFiles) -> list[Checkpoint]:
     """Checkpoints in lost+found that can be read after all."""
     good = []
     for one in files.below(LOST_AND_FOUND):
@@ -185,12 +220,10 @@ def _put_aside(files: StoreFiles) -> list[Any]:
 
 
 def _write(files: RealFiles, found: FoundStreams, keys: Keyring, generation: int, salvaged: Salvaged) -> None:
-    for directory in (JOURNAL, CHECKPOINTS, STREAMS, LOST_AND_FOUND):
-        files.make_directory(directory)
-    files.sync_directory("")
-    lock: File = files.lock(LOCK)
+    _write_predecessor(files, generation)
+    store = Store.open(files, StoreOptions(journal_file_bytes=SMALL_FILE_BYTES))
     try:
-        store = Store(files, StoreOptions(), lock)
+        _begin(store)
         for stream in found.streams:
             salvaged.streams.append(_save_stream(store, stream, keys, generation))
         for entry in found.in_memory:
@@ -201,14 +234,47 @@ def _write(files: RealFiles, found: FoundStreams, keys: Keyring, generation: int
             salvaged.streams.append(SavedStream(title, 0, 0, 0, 0, [], []))
         store.groups[CATALOG].applied = found.catalog_index
         store.catalog.highest_group = max(found.highest_group, store.catalog.highest_group)
-        store.batch_number = found.last_batch
-        # The segments are of the generation before, so that one that is rewritten at once has another name.
-        cycle = Cycle(store, Border.take(store, generation + 1))
-        cycle.run()
-        if cycle.error is not None:
-            raise cycle.error
+        store.batch_number = max(found.last_batch, store.batch_number)
+        for _ in range(GENERATIONS):
+            _pass_border(store)
     finally:
-        lock.close()
+        store.close()
+
+
+def _write_predecessor(files: RealFiles, number: int) -> None:
+    """Write a journal file with nothing in it, that follows on one which is not there.
+
+    So the store begins its journal behind all old numbers, and that journal never passes for one that is
+    there from the start: should all checkpoints be lost one day, nobody takes what is left for everything.
+    """
+    files.make_directory(JOURNAL)
+    header = JournalHeader(number, secrets.randbits(64) | 1, 0, max(1, number - 1), HEADER_BYTES)
+    file = files.create(file_path(number))
+    try:
+        file.write_at(0, header.encode())
+        file.sync()
+    finally:
+        file.close()
+
+
+def _pass_border(store: Store) -> None:
+    """Let the journal turn to a new file, and write the checkpoint that stands before it."""
+    store.journal.rotate()
+    _begin(store)
+    cycle = store.begin_cycle()
+    cycle.run()
+    store.end_cycle()
+    if cycle.error is not None:
+        raise cycle.error
+
+
+def _begin(store: Store) -> None:
+    """Write a batch without commands, so that there is a journal file."""
+    batch = store.close_batch()
+    store.write(batch)
+    store.finish(batch)
+    if batch.error is not None:
+        raise batch.error
 
 
 def _put(entry: StreamEntry) -> PutStream:

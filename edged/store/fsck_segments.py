@@ -8,11 +8,11 @@ from typing import Any, Final
 from edged.core.expiry import message_expires_ns
 from edged.store.block_cache import BlockCache
 from edged.store.box import Keyring
-from edged.store.checkpoint import Checkpoint
+from edged.store.checkpoint import Checkpoint, checkpoint_numbers
 from edged.store.errors import Damaged, StoreBroken
 from edged.store.fsck_files import StoreFiles
 from edged.store.fsck_report import Finding, Report, Severity
-from edged.store.fsck_state import ReadState
+from edged.store.fsck_state import ReadState, Removals, WatchedMachine
 from edged.store.recovery import STREAMS
 from edged.store.segment import Segment
 from edged.store.segment_check import Problem
@@ -32,6 +32,7 @@ class _Wanted:
     group: int
     title: str
     log: StreamLog
+    removals: Removals
     entry: list[Any]  # path, [first, last seq], [live messages, live bytes], dead ones
 
 
@@ -67,6 +68,9 @@ class _SegmentCheck:
         self._wanted = _wanted(newest, state)
         self._older = _paths(older)
         self._condemned = {path for _, path in (newest.state["condemned"] if newest is not None else ())}
+        self._has_bad_checkpoints = len(checkpoint_numbers(files)) > sum(
+            checkpoint is not None for checkpoint in (newest, older)
+        )
         self._losses: dict[str, int] = {}
 
     def run(self) -> dict[str, int]:
@@ -81,11 +85,16 @@ class _SegmentCheck:
             if path in self._wanted or path in self._older or path in self._condemned:
                 self._report.segments += 1
                 self._check(path)
-            elif path.endswith(".tmp") or (name is not None and name.generation > self._generation):
+            elif path.endswith(".tmp"):
+                self._add(Severity.NOTE, "an unfinished file", path)
+            elif name is None:
+                self._add(Severity.NOTE, "not from edged", path)
+            elif self._has_bad_checkpoints:
+                self._add(Severity.NOTE, "a segment that only a lost checkpoint may speak of", path)
+            elif name.generation > self._generation:
                 self._add(Severity.NOTE, "what an unfinished cycle has left", path)
             else:
-                what = "a segment that no checkpoint speaks of" if name is not None else "not from edged"
-                self._add(Severity.NOTE, what, path)
+                self._add(Severity.NOTE, "a segment that no checkpoint speaks of", path)
         return self._losses
 
     def _check(self, path: str) -> None:
@@ -134,7 +143,7 @@ class _SegmentCheck:
         """Nothing of a segment can be used."""
         first, last = wanted.entry[1]
         count = wanted.entry[2][0]
-        if not count or last < wanted.log.first_seq:
+        if not count or last < wanted.removals.below_seq:
             self._add(Severity.HARMLESS, f"{what}; its messages are gone by now anyway", wanted.entry[0])
             return
         cost = f"{count} messages from {first} to {last}"
@@ -163,8 +172,10 @@ def _wanted(newest: Checkpoint | None, state: ReadState) -> dict[str, _Wanted]:
         entry = state.catalog.streams.get(number)
         if log is None or entry is None or not isinstance(entry.log, StreamLog):
             continue
+        assert isinstance(entry.group.machine, WatchedMachine)
         for one in log["segments"]:
-            found[one[0]] = _Wanted(number, f"{entry.account}/{entry.name}", entry.log, one)
+            removals = entry.group.machine.removals
+            found[one[0]] = _Wanted(number, f"{entry.account}/{entry.name}", entry.log, removals, one)
     return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from typing import Any
+from typing import Any, NamedTuple
 
 from edged.core.expiry import message_expires_ns
 from edged.core.message import Message
@@ -82,11 +82,25 @@ def _seq_of(message: Message) -> int:
     return message.seq
 
 
-def live_messages(log: StreamLog, copies: Sequence[StreamLog], losses: Losses) -> Iterator[Message]:
+class Copy(NamedTuple):
+    """Another log of the same stream, and what it has lost itself."""
+
+    log: StreamLog
+    lost: Sequence[LostRange]
+
+    def is_complete(self, wanted: LostRange) -> bool:
+        """Whether it has lost nothing of a range."""
+        return not any(
+            one.first_seq <= wanted.last_seq and wanted.first_seq <= one.last_seq
+            for one in (*self.lost, *self.log.lost)
+        )
+
+
+def live_messages(log: StreamLog, copies: Sequence[Copy], losses: Losses) -> Iterator[Message]:
     """The live messages of a log; those that cannot be read come from a copy, or are lost."""
     seq = log.next_matching((), log.first_seq)
     while seq is not None:
-        message, reason = _first_readable((log, *copies), seq)
+        message, reason = _first_readable((log, *(copy.log for copy in copies)), seq)
         if message is not None:
             yield message
         else:
@@ -107,16 +121,13 @@ def _first_readable(logs: Sequence[StreamLog], seq: int) -> tuple[Message | None
     return None, reason
 
 
-def rescued_messages(
-    lost: Sequence[LostRange], copies: Sequence[StreamLog], losses: Losses
-) -> Iterator[Message]:
+def rescued_messages(lost: Sequence[LostRange], copies: Sequence[Copy], losses: Losses) -> Iterator[Message]:
     """What copies have of the ranges that a log has lost. What no copy has for certain is lost."""
     for one in lost:
         is_complete = False
-        for log in copies:
-            is_known = not any(
-                other.first_seq <= one.last_seq and one.first_seq <= other.last_seq for other in log.lost
-            )
+        for copy in copies:
+            log = copy.log
+            is_known = copy.is_complete(one)
             seq = log.next_matching((), one.first_seq)
             while seq is not None and seq <= one.last_seq:
                 try:

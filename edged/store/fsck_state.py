@@ -10,11 +10,11 @@ not applied: what was refused is known from the batch records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from edged.core.batch_record import Applied
+from edged.core.batch_record import Applied, BatchRecord
 from edged.core.commands import Command, Config, Delete, Expire, Purge, PutStream, Shed
 from edged.core.expiry import message_expires_ns
 from edged.core.frame_twins import decode_append, scan
@@ -29,9 +29,10 @@ from edged.store.errors import Damaged, StoreBroken
 from edged.store.files import File, Files
 from edged.store.group import CATALOG, Catalog, Group, LogMaker, StreamEntry
 from edged.store.journal_file import file_path
-from edged.store.journal_reader import Chain
+from edged.store.journal_reader import Chain, Part
 from edged.store.memory_log import MemoryLog
-from edged.store.replay import Replay, ReplayReport
+from edged.store.message_index import LostRange
+from edged.store.replay import Hole, Replay, ReplayReport
 from edged.store.segment import Segment
 from edged.store.stream_log import StreamLog
 
@@ -125,20 +126,33 @@ class FollowingReplay(Replay):
         self.contradictions: list[tuple[int, int, int, int]] = []
         self._doubted: set[int] = set()
 
+    def _is_decided_here(self, group: Group) -> bool:
+        return not self._refused.get(group.number) and super()._is_decided_here(group)
+
     def _append(
         self, group: Group, index: int, data: bytes, body_start: int, size: int, place: tuple[int, int, int]
     ) -> None:
         if index not in self._refused.get(group.number, ()):
             super()._append(group, index, data, body_start, size, place)
 
-    def _compare(self, group: Group, report: Applied) -> None:
+    def _check(self, record: BatchRecord, part: Part, position: int) -> None:
+        believed = tuple(report for report in record.applied if not self._is_contradicted(report))
+        super()._check(replace(record, applied=believed), part, position)
+
+    def _is_contradicted(self, report: Applied) -> bool:
+        """Whether a report and the state differ; what can be done about it is done here."""
+        group = self._groups.get(report.group)
+        if group is None or report.index != group.applied or group.last_seq == report.last_seq:
+            return False
+        if is_in_memory(group):
+            return True
         last_seq = group.last_seq
-        if last_seq == report.last_seq or group.number in self._doubted or is_in_memory(group):
-            return
-        self._doubted.add(group.number)
-        self.contradictions.append((group.number, report.index, last_seq, report.last_seq))
+        if group.number not in self._doubted:
+            self._doubted.add(group.number)
+            self.contradictions.append((group.number, report.index, last_seq, report.last_seq))
         if isinstance(group.machine, StreamMachine) and last_seq < report.last_seq:
             group.machine.lose(last_seq + 1, report.last_seq)
+        return True
 
 
 def is_in_memory(group: Group) -> bool:
@@ -164,6 +178,9 @@ class ReadState:
         # Of streams with such segments: the entries of the checkpoint for them.
         self.bad_entries: dict[int, list[Any]] = {}
         self.contradictions: list[tuple[int, int, int, int]] = []
+        self.holes: list[Hole] = []
+        # By group, all that was lost on the way here: a log forgets what lies before its first message.
+        self.lost: dict[int, list[LostRange]] = {}
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take over a checkpoint. Raises StoreBroken for what a newer version wrote, WrongKey."""
@@ -181,6 +198,7 @@ class ReadState:
                 if log is not None:
                     assert isinstance(entry.group.machine, StreamMachine)
                     entry.group.machine.restore(machine)
+                    self._note_lost(number, getattr(found, "lost", ()))
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise StoreBroken(f"checkpoint {checkpoint.next_file} is not understood ({error!r})") from error
 
@@ -193,6 +211,12 @@ class ReadState:
         except ValueError as error:
             raise StoreBroken(f"a record of the journal is not understood ({error})") from error
         self.contradictions = replay.contradictions
+        self.holes = report.holes
+        for hole in report.holes:
+            if hole.first_seq <= hole.last_seq:
+                self._note_lost(
+                    hole.group, [LostRange(hole.first_seq, hole.last_seq, "its record is damaged")]
+                )
         self.last_batch = max(self.last_batch, report.last_batch)
         return report
 
@@ -203,6 +227,10 @@ class ReadState:
         self._readers.clear()
 
     # --- inside ---
+
+    def _note_lost(self, group: int, lost: Iterable[LostRange]) -> None:
+        known = self.lost.setdefault(group, [])
+        known += [one for one in lost if one not in known]
 
     def _make_log(self, stream_id: bytes, is_in_memory: bool) -> MessageLog:
         return MemoryLog() if is_in_memory else StreamLog(stream_id, self._read_hot, _decode_frame)
@@ -219,9 +247,13 @@ class ReadState:
                 if isinstance(error, StoreBroken) and not isinstance(error.__cause__, OSError):
                     raise
                 self.bad_segments[path] = error.what
-                self.bad_entries.setdefault(number, []).extend(
-                    entry for entry in log["segments"] if entry[0] == path
-                )
+                for entry in log["segments"]:
+                    if entry[0] == path:
+                        self.bad_entries.setdefault(number, []).append(entry)
+                    if entry[0] == path and entry[2][0]:
+                        self._note_lost(
+                            number, [LostRange(entry[1][0], entry[1][1], "its segment is damaged")]
+                        )
                 raise Damaged(error.what, path) from error
 
         return StreamLog.restore(log, open_segment, command.stream_id, self._read_hot, _decode_frame)

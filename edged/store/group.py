@@ -32,6 +32,11 @@ class Group:
         self.is_reported = True
 
     @property
+    def has_losses(self) -> bool:
+        """Whether messages of it are known to be lost."""
+        return isinstance(self.machine, StreamMachine) and bool(self.machine.log.lost)
+
+    @property
     def last_seq(self) -> int:
         """The last seq of a stream's group."""
         return self.machine.log.last_seq if isinstance(self.machine, StreamMachine) else 0

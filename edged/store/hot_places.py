@@ -2,7 +2,7 @@
 
 For each message there are 9 bytes: offset and size of its frame, and the number of its subject; 11 when
 the stream has more than 256 subjects, and 8 more once seqs have holes. What the message counts for is in
-the size as well: a frame is a few bytes longer than that, and how many is in the upper bits (see core/runs.py).
+the size as well: a frame is a few bytes longer than that, and how many is in the upper bits.
 
 Rules: offsets are below 4 GiB, frames below 128 MiB. Nothing is read but by message_at() and
 timestamp_at().
@@ -17,6 +17,7 @@ from itertools import compress
 from typing import Final
 
 from edged.core.message import Message
+from edged.core.rows import Places
 from edged.core.runs import SIZE_BITS, SIZE_MASK, packed_size
 from edged.store.deleted import DeletedPositions
 from edged.store.errors import Damaged
@@ -42,6 +43,15 @@ class LivePlaces:
 
     def __len__(self) -> int:
         return len(self.offsets) - self.deleted.count
+
+    def columns(self) -> Places:
+        """Seqs and offsets, and which of them are alive."""
+        return Places(self.seqs, self.offsets, self.deleted.live_flags(0, len(self.offsets)))
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Where the frames of those that are alive begin and end in the file, or more than that."""
+        return self.offsets[self.deleted.floor], self.offsets[-1] + (self.sizes[-1] & SIZE_MASK)
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         """Seq, offset and frame size."""
@@ -97,7 +107,7 @@ class HotPlaces(GrowingPart):
         sizes: array[int],
         message_bytes: int,
     ) -> None:
-        """Many messages with consecutive seqs, as the columns of a run; `message_bytes` is for all of them."""
+        """Many messages with consecutive seqs, as the columns of a run; `message_bytes` is of them all."""
         before, added = self.count, len(numbers)
         assert len(times_ns) == len(offsets) == len(sizes) == added > 0, (added, len(sizes))
         self._sizes += sizes

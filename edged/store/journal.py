@@ -86,6 +86,8 @@ class Journal:
         self.wear = Wear()
         # Syncs that failed with nobody waiting for them; whoever reports such things empties the list.
         self.failed_syncs: list[str] = []
+        # Files on which the disk failed. They are never synced again, so they cannot be used again either.
+        self._failed: set[int] = set()
         self.number = 0
         # In the current file: where writing goes on, what is durable, and what somebody was told is written.
         self.end = self.synced = self._promised = HEADER_BYTES
@@ -106,6 +108,7 @@ class Journal:
         try:
             return self._write(buffer, sync)
         except OSError as error:
+            self._failed.add(self.number)
             self._abandon()
             first_error = error
         # The batch may be in the abandoned file. In a new file it is safe, and void in the old one.
@@ -113,6 +116,7 @@ class Journal:
             self._turn(size, is_small_file_ok)
             return self._write(buffer, sync)
         except (OSError, StoreFull, StoreBroken) as error:
+            self._failed.add(self.number)
             self._abandon()
             raise OutcomeUnknown(f"the disk failed ({first_error}, then {error})", JOURNAL) from error
 
@@ -123,6 +127,7 @@ class Journal:
         try:
             self._write(buffer, sync=False, is_promised=False)
         except OSError:
+            self._failed.add(self.number)
             self._abandon()
 
     def take_over(self, buffer: FrameBuffer) -> None:
@@ -139,6 +144,7 @@ class Journal:
             self._file.write_at(0, self._header)
             self._file.sync()
         except OSError as error:
+            self._failed.add(self.number)
             self._abandon()
             _refuse(error, "the end of the journal cannot be made durable")
         self._header = None
@@ -154,6 +160,7 @@ class Journal:
             self._file.sync()
         except OSError as error:
             path = file_path(self.number)
+            self._failed.add(self.number)
             self._abandon()
             raise StoreBroken(f"sync failed ({error})", path) from error
         self.wear.syncs += 1
@@ -173,7 +180,7 @@ class Journal:
 
         The one method that may run while another thread is in here: it adds to the list and takes nothing.
         """
-        if len(self._spares) < SPARES_MAX:
+        if len(self._spares) < SPARES_MAX and number not in self._failed:
             self._files.rename(file_path(number), spare_path(number))
             self._spares.append(spare_path(number))
         else:
@@ -184,10 +191,14 @@ class Journal:
         try:
             self.sync()
         finally:
-            for file in (self._file, self._ready):
-                if file is not None:
-                    file.close()
-            self._file = self._ready = None
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close the files as they are."""
+        for file in (self._file, self._ready):
+            if file is not None:
+                file.close()
+        self._file = self._ready = None
 
     # --- inside ---
 
@@ -279,16 +290,9 @@ class Journal:
         """A file under its final name, with space set aside and its name durable."""
         path = file_path(number)
         while self._spares:
-            spare = self._spares.pop()
-            file = self._files.open(spare)
-            found = file.size()
-            if found < size:
-                file.close()
-                self._files.remove(spare)
-                continue
-            self._files.rename(spare, path)
-            self._files.sync_directory(JOURNAL)
-            return file, found
+            taken = self._take_spare(self._spares.pop(), path, size)
+            if taken is not None:
+                return taken
         file = self._create(path)
         try:
             file.allocate(size)
@@ -300,12 +304,29 @@ class Journal:
             raise
         return file, size
 
+    def _take_spare(self, spare: str, path: str, size: int) -> tuple[File, int] | None:
+        """A file that was used before, under its new name; None if it is too small, and then it goes."""
+        file = self._files.open(spare)
+        try:
+            found = file.size()
+            if found >= size:
+                self._files.rename(spare, path)
+                self._files.sync_directory(JOURNAL)
+                return file, found
+            self._files.remove(spare)
+        except OSError:
+            file.close()
+            raise
+        file.close()
+        return None
+
     def _create(self, path: str) -> File:
         try:
             return self._files.create(path)
         except FileExistsError:
             # Left by an attempt that failed half-way; a file with records has a number below ours.
-            return self._files.open(path)
+            self._files.remove(path)
+            return self._files.create(path)
 
 
 def _refuse(error: OSError, what: str) -> NoReturn:

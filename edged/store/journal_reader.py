@@ -8,17 +8,21 @@ Rules:
   such.
 * In a file that has a successor everything up to its end was durable; what is bad there is rot. In the last
   file the batch records say up to where. Behind that line the first bad byte is where a crash cut a batch.
-* Memory is bounded by one file at a time.
+* Memory is bounded by two files at a time: the last one, which is read first, and the one at hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
+from types import MappingProxyType
 
 from edged.core.batch_record import BatchRecord
 from edged.core.frame_twins import scan
 from edged.core.frames import BATCH, Frame
+from edged.core.run_twins import frames_of_kind
 from edged.store.errors import Damaged
 from edged.store.files import Files
 from edged.store.journal import Position
@@ -95,11 +99,16 @@ def read_chain(files: Files, first: int) -> Chain:
     return chain
 
 
-def read_parts(files: Files, chain: Chain, start_after: int = 0) -> Iterator[Part]:
-    """The parts of the journal in order, those of files above `start_after`."""
+def read_parts(
+    files: Files, chain: Chain, start_after: int = 0, known: Mapping[int, Part] = MappingProxyType({})
+) -> Iterator[Part]:
+    """The parts of the journal in order, those of files above `start_after`; `known` were read already."""
     for header, end in chain.files:
         if header.number > start_after:
-            yield _read_part(files, header, end)
+            found = known.get(header.number)
+            if found is not None and end is not None:
+                found = _ending_at(found, end)
+            yield found or _read_part(files, header, end)
 
 
 def read_header(files: Files, number: int) -> JournalHeader | None:
@@ -110,9 +119,22 @@ def read_header(files: Files, number: int) -> JournalHeader | None:
     return header if isinstance(header, JournalHeader) and header.number == number else None
 
 
+def is_strange(files: Files, number: int, needed_from: int) -> bool:
+    """Whether a file that should be done with holds, by its header, one that is still needed."""
+    header = _read_header(files, number)
+    return isinstance(header, JournalHeader) and header.number >= needed_from
+
+
 def read_last(files: Files, chain: Chain) -> Part | None:
     """The last part of the journal, if there is one."""
     return _read_part(files, *chain.files[-1]) if chain.files else None
+
+
+def written_part(number: int, nonce: int, frames: bytes) -> Part:
+    """A part as it is read from a file that begins with these frames and holds nothing else."""
+    data = bytes(HEADER_BYTES) + frames
+    found = scan(data, nonce, HEADER_BYTES)
+    return _cut_tail(number, data, found.frames, found.damage, found.tail_start)
 
 
 def end_of(part: Part) -> Position:
@@ -148,19 +170,33 @@ def _read_part(files: Files, header: JournalHeader, end: int | None) -> Part:
     return _cut_tail(header.number, data, found.frames, found.damage, found.tail_start)
 
 
+def frames_before(frames: Sequence[Frame], offset: int) -> int:
+    """How many frames begin before this offset."""
+    return bisect_left(frames, offset, key=itemgetter(0))
+
+
+def _ending_at(part: Part, end: int) -> Part | None:
+    """A last part, as reading it gives it when it is known to end here; None if it must be read for that."""
+    count = frames_before(part.frames, end)
+    frames_end = part.frames[count - 1][4] + part.frames[count - 1][5] if count else HEADER_BYTES
+    if end > part.end or frames_end > end:
+        return None
+    damage = [(start, min(stop, end)) for start, stop in part.damage if start < end]
+    return Part(part.number, part.data, part.frames[:count], damage, end, end, 0)
+
+
 def _cut_tail(
     number: int, data: bytes, frames: Sequence[Frame], damage: list[tuple[int, int]], tail_start: int
 ) -> Part:
     durable_to = HEADER_BYTES
-    for _, kind, _, _, body_start, size in frames:
-        if kind == BATCH:
-            record = BatchRecord.decode(data[body_start : body_start + size])
-            if record.synced_file == number:
-                durable_to = max(durable_to, record.synced_to)
+    for _, _, _, _, body_start, size in frames_of_kind(frames, BATCH):
+        record = BatchRecord.decode(data[body_start : body_start + size])
+        if record.synced_file == number:
+            durable_to = max(durable_to, record.synced_to)
     if tail_start < durable_to:
         damage = [*damage, (tail_start, durable_to)]
     cut = min((max(start, durable_to) for start, stop in damage if stop > durable_to), default=None)
     end = max(tail_start, durable_to) if cut is None else cut
     rotten = [(start, min(stop, end)) for start, stop in damage if start < end]
-    kept = frames if cut is None else [frame for frame in frames if frame[0] < cut]
+    kept = frames if cut is None else frames[: frames_before(frames, cut)]
     return Part(number, data, kept, rotten, end, durable_to, max(tail_start, end) - end)

@@ -140,6 +140,12 @@ class MessageIndex:
             self._advance(seq + 1)
         return size
 
+    def drop_first(self) -> None:
+        """Remove the oldest message, as a limit asks for; whatever was before it is gone with it."""
+        seq = self.first_seq
+        self.remove(seq)
+        self._forget_lost(seq + 1)
+
     def compact_to(self, seq: int) -> Removed:
         """Remove all messages below a seq."""
         count, size = self.message_count, self.bytes
@@ -280,7 +286,6 @@ class MessageIndex:
         """Everything before `seq` is gone."""
         found = self._next_live(seq) if self.message_count else None
         self.first_seq = self.last_seq + 1 if found is None else found
-        self._forget_lost(seq)
 
     def _forget_lost(self, seq: int) -> None:
         """What is below `seq` was to go anyway: that it was lost before matters no more."""

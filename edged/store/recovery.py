@@ -22,7 +22,15 @@ from edged.store.files import Files
 from edged.store.group import CATALOG
 from edged.store.journal import START, Position
 from edged.store.journal_file import HEADER_BYTES, JOURNAL, file_path, spare_names
-from edged.store.journal_reader import Chain, read_chain, read_header, read_last
+from edged.store.journal_reader import (
+    Chain,
+    Part,
+    frames_before,
+    read_chain,
+    read_header,
+    read_last,
+    written_part,
+)
 from edged.store.replay import Replay, ReplayReport
 from edged.store.sealed_part import SealedMessages
 from edged.store.segment import Segment
@@ -68,10 +76,13 @@ def recover(store: Store) -> RecoveryReport:
     chain = read_chain(files, report.checkpoint)
     if checkpoint is None and report.bad_checkpoints and not _is_from_the_start(chain):
         raise StoreBroken("no checkpoint can be read; run edged fsck", CHECKPOINTS)
+    if checkpoint is not None and not chain.files:
+        # A file was begun, and durable, before the checkpoint was written.
+        chain.missing.append(report.checkpoint)
     strange = chain.strange
-    chain = _begin_journal(store, chain, report)
+    chain, known = _begin_journal(store, chain, report)
     store.nonces.update((header.number, header.nonce) for header, _ in chain.files)
-    report.replay = Replay(files, chain, store.groups).run()
+    report.replay = Replay(files, chain, store.groups, known).run()
     store.batch_number = max(report.replay.last_batch, store.batch_number)
     for path, _ in report.bad_checkpoints:
         _move_aside(store, path, report)
@@ -87,11 +98,14 @@ def _belongs(files: Files, checkpoint: Checkpoint) -> bool:
     return header is None or header.nonce == checkpoint.state["nonce"]
 
 
-def _begin_journal(store: Store, chain: Chain, report: RecoveryReport) -> Chain:
-    """Open the journal for writing, and bring what may not be durable to its new file. The chain then."""
+def _begin_journal(store: Store, chain: Chain, report: RecoveryReport) -> tuple[Chain, dict[int, Part]]:
+    """Open the journal for writing, and bring what may not be durable to its new file.
+
+    Returns the chain as it is then, and those parts of it that need not be read any more.
+    """
     files = store.files
     last = read_last(files, chain)
-    tail = [] if last is None else [frame for frame in last.frames if frame[0] >= last.durable_to]
+    tail = () if last is None else last.frames[frames_before(last.frames, last.durable_to) :]
     is_tail_copied = any(frame[1] != BATCH for frame in tail)
     previous, previous_nonce = START, 0
     if last is not None:
@@ -102,17 +116,21 @@ def _begin_journal(store: Store, chain: Chain, report: RecoveryReport) -> Chain:
             # Not even that the file exists is certain: the new one follows on the one before.
             previous = Position(header.previous_number, header.previous_end)
             previous_nonce = header.previous_nonce
-    number = max(chain.highest + 1, report.checkpoint, 1)
+    number = max(chain.highest, report.checkpoint) + 1
     unused = [file_path(number).rpartition("/")[2] for number in chain.unused]
     store.begin_journal(number, previous, previous_nonce, [*spare_names(files.list(JOURNAL)), *unused])
+    known = {} if last is None else {last.number: last}
     if last is None or not is_tail_copied:
-        return chain
+        return chain, known
     buffer = FrameBuffer()
     for _, kind, group, index, start, size in tail:
         buffer.add(kind, group, index, last.data[start : start + size])
     store.journal.take_over(buffer)
     report.copied_bytes = len(buffer)
-    return read_chain(files, report.checkpoint)
+    journal = store.journal
+    frames = buffer.bytes_at(0, len(buffer))
+    known[journal.number] = written_part(journal.number, journal.nonce, frames)
+    return read_chain(files, report.checkpoint), known
 
 
 def _is_from_the_start(chain: Chain) -> bool:
@@ -156,9 +174,10 @@ def _restore_log(store: Store, stream_id: bytes, log: dict[str, Any], report: Re
         try:
             return Segment.open(store.files, path, store.cache, expires_ns=message_expires_ns)
         except (Damaged, StoreBroken) as error:
-            if isinstance(error, StoreBroken) and not isinstance(error.__cause__, OSError):
+            if isinstance(error, StoreBroken) and not isinstance(error.__cause__, FileNotFoundError):
+                # The disk may give it another time: nothing is lost by not starting now.
                 raise
-            # Gone or not readable: the store goes on without it, and says so.
+            # Gone or beyond repair: the store goes on without it, and says so.
             report.damaged_segments.append((path, str(error)))
             raise Damaged("a segment cannot be read", path) from error
 

@@ -10,14 +10,16 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 
 from edged.core.batch_record import Applied, BatchRecord
 from edged.core.commands import decode
 from edged.core.frame_twins import decode_append
 from edged.core.frames import APPEND, BATCH, COMMAND, Frame
+from edged.core.run_twins import run_of_frames
 from edged.core.stream_machine import StreamMachine
 from edged.store.errors import StoreBroken
 from edged.store.files import Files
@@ -54,36 +56,52 @@ class ReplayReport:
 
 
 class Replay:
-    """One recovery. `run()` does it all."""
+    """One recovery. `run()` does it all. `known` are parts of the chain that were read already, by file."""
 
-    def __init__(self, files: Files, chain: Chain, groups: dict[int, Group]) -> None:
+    def __init__(
+        self,
+        files: Files,
+        chain: Chain,
+        groups: dict[int, Group],
+        known: Mapping[int, Part] = MappingProxyType({}),
+    ) -> None:
         self._files = files
         self._chain = chain
+        self._known_parts = known
         self._groups = groups
         # Groups that have a hole behind them: up to which index outcomes are known, and the refused ones.
         self._known: dict[int, tuple[int, frozenset[int]]] = {}
+        self._reports: dict[int, list[Applied]] = {}
         self.report = ReplayReport(missing_files=list(chain.missing))
 
     def run(self) -> ReplayReport:
         report = self.report
-        for part in read_parts(self._files, self._chain):
+        for part in read_parts(self._files, self._chain, known=self._known_parts):
             report.files += 1
             report.torn_bytes += part.torn_bytes
             path = file_path(part.number)
             report.damage += [(path, start, stop) for start, stop in part.damage]
             report.end = Position(part.number, part.end)
+            for group in self._incomplete(report.files):
+                self._follow(group, part, 0)
             self._replay(part)
         for group in self._groups.values():
             group.next_index = group.applied + 1
         return report
 
+    def _incomplete(self, files: int) -> list[Group]:
+        """At the first file: the groups that have lost messages before, with a segment that is gone."""
+        return [group for group in self._groups.values() if files == 1 and group.has_losses]
+
     def _replay(self, part: Part) -> None:
-        data = part.data
+        data, frames = part.data, part.frames
         groups = self._groups
-        for position, frame in enumerate(part.frames):
-            offset, kind, number, index, body_start, size = frame
+        position, count = 0, len(frames)
+        while position < count:
+            offset, kind, number, index, body_start, size = frames[position]
+            position += 1
             if kind == BATCH:
-                self._check(BatchRecord.decode(data[body_start : body_start + size]))
+                self._check(BatchRecord.decode(data[body_start : body_start + size]), part, position - 1)
                 self.report.last_batch = index
                 continue
             group = groups.get(number)
@@ -94,8 +112,12 @@ class Replay:
             if index <= group.applied:
                 continue
             if index > group.applied + 1:
-                self._pass_hole(group, index, part, position)
+                self._pass_hole(group, index, part, position - 1)
             if kind == APPEND:
+                taken = self._append_run(group, part, position - 1)
+                if taken:
+                    position += taken - 1
+                    continue
                 place = (part.number, offset, body_start + size - offset)
                 self._append(group, index, data, body_start, size, place)
             elif kind == COMMAND:
@@ -103,6 +125,24 @@ class Replay:
                 group.machine.apply(command)
             group.applied = index
             self.report.records += 1
+
+    def _append_run(self, group: Group, part: Part, position: int) -> int:
+        """Store the messages from this frame on in one go; how many could be."""
+        machine = group.machine
+        assert isinstance(machine, StreamMachine), group.number
+        if not machine.takes_runs or not self._is_decided_here(group):
+            return 0
+        run = run_of_frames(part.data, part.frames, position)
+        if run is None:
+            return 0
+        count = len(machine.place_run(part.number, run))
+        group.applied += count
+        self.report.records += count
+        return count
+
+    def _is_decided_here(self, group: Group) -> bool:
+        """Whether what becomes of messages follows from the state alone, and not from reports."""
+        return group.number not in self._known
 
     def _append(
         self, group: Group, index: int, data: bytes, body_start: int, size: int, place: tuple[int, int, int]
@@ -119,66 +159,60 @@ class Replay:
 
     # --- reports of earlier outcomes ---
 
-    def _check(self, record: BatchRecord) -> None:
-        """Compare a report with the state, for the groups whose whole history is there."""
+    def _check(self, record: BatchRecord, part: Part, position: int) -> None:
+        """Compare what is reported with the state. What was lost since the report before shows here."""
         for report in record.applied:
             group = self._groups.get(report.group)
             if group is None:
                 continue
             if report.index > group.applied:
                 # Everything it speaks of stands before it in the journal: the rest is lost.
-                self._lose_end(group, report)
-            elif report.index == group.applied and group.number not in self._known:
-                self._compare(group, report)
+                self._follow(group, part, position)
+                self._lose(group, report.index, report.last_seq)
+            elif report.index == group.applied and group.last_seq != report.last_seq:
+                raise StoreBroken(
+                    f"replaying gave seq {group.last_seq} where {report.last_seq} was acknowledged"
+                    f" (group {report.group}, index {report.index}); run edged fsck"
+                )
 
-    def _compare(self, group: Group, report: Applied) -> None:
-        if group.last_seq != report.last_seq:
-            raise StoreBroken(
-                f"replaying gave seq {group.last_seq} where {report.last_seq} was acknowledged"
-                f" (group {report.group}, index {report.index}); run edged fsck"
-            )
-
-    def _lose_end(self, group: Group, report: Applied) -> None:
+    def _lose(self, group: Group, last_index: int, last_seq: int) -> None:
+        """Commands up to an index are lost, and with them messages up to a seq."""
         first_index, first_seq = group.applied + 1, group.last_seq + 1
-        if isinstance(group.machine, StreamMachine) and report.last_seq >= first_seq:
-            group.machine.lose(first_seq, report.last_seq)
-        self.report.holes.append(Hole(group.number, first_index, report.index, first_seq, report.last_seq))
-        group.applied = report.index
-
-    def _pass_hole(self, group: Group, index: int, part: Part, position: int) -> None:
-        """Commands before `index` are lost. Find out how many of them were messages."""
-        first_index = group.applied + 1
-        last_index = index - 1
-        lost = last_index - first_index + 1
-        first_seq = group.last_seq + 1
-        last_seq = first_seq - 1
-        if isinstance(group.machine, StreamMachine):
-            report = self._report_after(group.number, index, part, position)
-            if report is not None:
-                refused = frozenset(report.refused)
-                kept = self._appends_between(group.number, index, report.index, part, position) - refused
-                last_seq = max(last_seq, report.last_seq - len(kept))
-                self._known[group.number] = (report.index, refused)
-            else:
-                # Nothing tells: a seq that was never used does no harm, one used twice would.
-                last_seq = first_seq + lost - 1
-            if last_seq >= first_seq:
-                group.machine.lose(first_seq, last_seq)
+        if isinstance(group.machine, StreamMachine) and last_seq >= first_seq:
+            group.machine.lose(first_seq, last_seq)
         self.report.holes.append(Hole(group.number, first_index, last_index, first_seq, last_seq))
         group.applied = last_index
 
-    def _report_after(self, group: int, index: int, part: Part, position: int) -> Applied | None:
-        """The first report of a group at or behind an index, with everything refused on the way to it."""
-        refused: list[int] = []
-        for data, frame in self._frames_after(part, position):
-            if frame[1] != BATCH:
-                continue
-            for report in BatchRecord.decode(data[frame[4] : frame[4] + frame[5]]).applied:
-                if report.group == group:
-                    refused += report.refused
-                    if report.index >= index:
-                        return Applied(group, report.index, report.last_seq, tuple(refused))
-        return None
+    def _pass_hole(self, group: Group, index: int, part: Part, position: int) -> None:
+        """Commands before `index` are lost. Find out how many of them were messages."""
+        self._follow(group, part, position)
+        last_seq = group.last_seq
+        if isinstance(group.machine, StreamMachine):
+            report = next((one for one in self._reports[group.number] if one.index >= index), None)
+            if report is not None:
+                _, refused = self._known[group.number]
+                kept = self._appends_between(group.number, index, report.index, part, position) - refused
+                last_seq = max(last_seq, report.last_seq - len(kept))
+            else:
+                # Nothing tells: a seq that was never used does no harm, one used twice would.
+                last_seq += index - 1 - group.applied
+        self._lose(group, index - 1, last_seq)
+
+    def _follow(self, group: Group, part: Part, position: int) -> None:
+        """Something of this group is lost: from here on its outcomes are taken from the reports."""
+        if group.number in self._known:
+            return
+        reports = [
+            report
+            for data, frame in self._frames_after(part, position)
+            if frame[1] == BATCH
+            for report in BatchRecord.decode(data[frame[4] : frame[4] + frame[5]]).applied
+            if report.group == group.number
+        ]
+        self._reports[group.number] = reports
+        known_to = reports[-1].index if reports else 0
+        refused = frozenset(index for report in reports for index in report.refused)
+        self._known[group.number] = (known_to, refused)
 
     def _appends_between(self, group: int, first: int, last: int, part: Part, position: int) -> set[int]:
         found: set[int] = set()
@@ -193,6 +227,6 @@ class Replay:
         """The frames from a position on, through all files that follow."""
         for frame in islice(part.frames, position, None):
             yield part.data, frame
-        for later in read_parts(self._files, self._chain, start_after=part.number):
+        for later in read_parts(self._files, self._chain, part.number, self._known_parts):
             for frame in later.frames:
                 yield later.data, frame

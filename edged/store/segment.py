@@ -234,13 +234,15 @@ class Segment:
         entry = self._table.entry(position)
         if block is not None:
             raise MessagesLost(entry.first_seq, entry.last_seq, block, self.path, entry.offset)
+        self._sections.has_unread_sectors = False
         try:
             with self._sections.opened() as file:
                 section = self._sections.section(file, Span(entry.offset, entry.size))
             block = block_of(self._sections, section, entry, self._contents.whole)
         except Damaged as error:
             # To try in vain costs much more than to read a good block, so the reason is kept in its place.
-            self._cache.put(key, error.what, _REASON_BYTES)
+            if not self._sections.has_unread_sectors:
+                self._cache.put(key, error.what, _REASON_BYTES)
             raise MessagesLost(
                 entry.first_seq, entry.last_seq, error.what, self.path, entry.offset
             ) from error

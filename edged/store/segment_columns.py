@@ -1,5 +1,7 @@
 """The inner bytes of a segment's sections: columns of numbers, blocks of messages, the table of subjects.
 
+Columns and blocks are packed in edged/core/rows.py; here they are unpacked.
+
 A column is an array of numbers in as few bytes each as the largest needs. A block is made of columns too,
 and of the subjects and the data, each of them together: that compresses better than message after message,
 and it is encoded and decoded by a few calls for all messages instead of some for each.
@@ -11,24 +13,21 @@ Invariant: seqs grow strictly within a block and from block to block.
 
 from __future__ import annotations
 
-import struct
 import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
-from operator import sub
 from typing import Final, TypeAlias
 
 from edged.core.message import Message
+from edged.core.rows import COLUMN, pack_column
 from edged.store.errors import Damaged
 from edged.store.segment_format import Prelude
 
-_COLUMN: Final = struct.Struct("<sI")
 _IS_LITTLE_ENDIAN: Final = sys.byteorder == "little"
 # Unsigned numbers in 1, 2, 4 or 8 bytes, and signed ones in 8.
-_LIMITS: Final = (("B", 0xFF), ("H", 0xFFFF), ("I", 0xFFFFFFFF), ("Q", 0xFFFFFFFFFFFFFFFF))
 _TYPECODES: Final = frozenset("BHIQq")
 Column: TypeAlias = "array[int]"
 Seqs: TypeAlias = Sequence[int]  # a range where no seq is missing, else an array
@@ -40,29 +39,16 @@ _message_of = partial(tuple.__new__, Message)
 # --- columns ---
 
 
-def pack_column(values: Sequence[int]) -> bytes:
-    """Unsigned numbers, each in as many bytes as the largest needs; a signed array as it is."""
-    if isinstance(values, array) and values.typecode == "q":
-        column = values
-    else:
-        largest = max(values, default=0)
-        column = array(next(code for code, limit in _LIMITS if largest <= limit), values)
-    if not _IS_LITTLE_ENDIAN:
-        column = column[:]
-        column.byteswap()
-    return _COLUMN.pack(column.typecode.encode(), len(column)) + column.tobytes()
-
-
 def unpack_column(raw: bytes, offset: int) -> tuple[Column, int]:
     """The numbers at `offset`, and where the next thing begins."""
-    if offset + _COLUMN.size > len(raw):
+    if offset + COLUMN.size > len(raw):
         raise Damaged("a column is missing")
-    code, count = _COLUMN.unpack_from(raw, offset)
+    code, count = COLUMN.unpack_from(raw, offset)
     typecode = code.decode("latin-1")
     if typecode not in _TYPECODES:
         raise Damaged("a column of unknown type")
     column: Column = array(typecode)
-    start = offset + _COLUMN.size
+    start = offset + COLUMN.size
     end = start + count * column.itemsize
     if end > len(raw):
         raise Damaged("a column is cut off")
@@ -70,13 +56,6 @@ def unpack_column(raw: bytes, offset: int) -> tuple[Column, int]:
     if not _IS_LITTLE_ENDIAN:
         column.byteswap()
     return column, end
-
-
-def pack_seqs(seqs: Sequence[int]) -> bytes:
-    """Seqs by their distances, and none at all where each is one more than the last."""
-    if not seqs or seqs[-1] - seqs[0] == len(seqs) - 1:
-        return pack_column(())
-    return pack_column(array("Q", map(sub, seqs[1:], seqs)))
 
 
 def unpack_seqs(raw: bytes, offset: int, first_seq: int, count: int) -> tuple[Seqs, int]:
@@ -140,29 +119,6 @@ class Block:
             self.header_sizes[position],
             self.raw[self.bounds[position] : self.bounds[position + 1]],
         )
-
-
-def pack_block(
-    seqs: Sequence[int],
-    times_ns: Sequence[int],
-    subjects: Sequence[bytes],
-    header_sizes: Sequence[int],
-    datas: Sequence[bytes],
-    codes: dict[bytes, int],
-) -> bytes:
-    """The raw bytes of a block; `codes` numbers its different subjects in order."""
-    return b"".join(
-        (
-            pack_seqs(seqs),
-            pack_column(array("q", [times_ns[0], *map(sub, times_ns[1:], times_ns)])),
-            pack_column(list(map(codes.__getitem__, subjects))),
-            pack_column(header_sizes),
-            pack_column(list(map(len, datas))),
-            pack_column(list(map(len, codes))),
-            *codes,
-            *datas,
-        )
-    )
 
 
 def unpack_block(raw: bytes, prelude: Prelude) -> Block:

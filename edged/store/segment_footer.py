@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import lt
 from typing import Final, NamedTuple, TypeAlias
 
-from edged.core.message import counted_bytes
+from edged.core.row_twins import pack_column
+from edged.core.rows import pack_seqs
+from edged.core.run_twins import enter_subjects
 from edged.store.errors import Damaged
-from edged.store.segment_columns import (
-    Column,
-    SubjectSummary,
-    pack_column,
-    pack_seqs,
-    pack_subjects,
-    unpack_column,
-)
+from edged.store.segment_columns import Column, SubjectSummary, pack_subjects, unpack_column
 from edged.store.segment_format import CODES, COLUMN_KINDS, EXPIRIES, SEQS, SIZES, SUBJECTS
 
 INLINE_BYTES_MAX: Final = 1024  # a larger column has a section of its own
@@ -160,51 +154,56 @@ def unpack_footer(raw: bytes) -> tuple[BlockTable, dict[int, bytes | Span]]:
     return table, columns
 
 
+class CodeTable:
+    """The subjects of a segment: the code of each, how many messages it has, and where first and last."""
+
+    __slots__ = ("counts", "firsts", "lasts", "numbers", "unsure")
+
+    def __init__(self) -> None:
+        self.numbers: dict[bytes, int] = {}
+        self.counts = array("Q")
+        self.firsts = array("Q")
+        self.lasts = array("Q")
+        # Nothing is ever unsure here; it belongs to what a table of subjects is.
+        self.unsure = bytearray()
+
+    def add(self, subject: bytes) -> int:
+        """A new subject."""
+        code = self.numbers[subject] = len(self.counts)
+        for column in (self.counts, self.firsts, self.lasts):
+            column.append(0)
+        self.unsure.append(0)
+        return code
+
+    def append(self, number: int, seq: int) -> None:
+        """A subject has one more message, behind all others."""
+        if not self.counts[number]:
+            self.firsts[number] = seq
+        self.counts[number] += 1
+        self.lasts[number] = seq
+
+
 class Tally:
     """The columns over all messages, while the blocks pass in order."""
 
-    __slots__ = (
-        *("_codes", "_counts", "_expiries", "_expiry_seqs", "_first_seqs", "_last_seqs"),
-        *("_numbers", "_seqs", "_sizes"),
-    )
+    __slots__ = ("_codes", "_expiries", "_expiry_seqs", "_seqs", "_sizes", "_table")
 
     def __init__(self) -> None:
         self._seqs = array("Q")
         self._sizes = array("I")
         self._codes = array("I")
-        self._numbers: dict[bytes, int] = {}
-        # Of each subject, by its code.
-        self._counts = array("I")
-        self._first_seqs = array("Q")
-        self._last_seqs = array("Q")
+        self._table = CodeTable()
         self._expiry_seqs = array("Q")
         self._expiries = array("Q")
 
-    def add(
-        self,
-        seqs: Sequence[int],
-        subjects: Sequence[bytes],
-        header_sizes: Sequence[int],
-        data_sizes: Sequence[int],
-    ) -> int:
-        """Take in a block; return how many bytes its messages count for."""
+    def add(self, seqs: Sequence[int], subjects: list[bytes], sizes: array[int]) -> int:
+        """Take in a block; return how many bytes its messages count for, which `sizes` says of each."""
         last_seq = self._seqs[-1] if self._seqs else -1
-        assert seqs[0] > last_seq and all(map(lt, seqs, seqs[1:])), (last_seq, seqs[0], seqs[-1])
-        sizes = array("I", map(counted_bytes, map(len, subjects), header_sizes, data_sizes))
+        is_growing = isinstance(seqs, range) or all(map(lt, seqs, seqs[1:]))
+        assert seqs[0] > last_seq and is_growing, (last_seq, seqs[0], seqs[-1])
         self._seqs.extend(seqs)
         self._sizes.extend(sizes)
-        last_seqs = dict(zip(subjects, seqs, strict=True))
-        first_seqs = dict(zip(reversed(subjects), reversed(seqs), strict=True))
-        for subject, count in Counter(subjects).items():
-            code = self._numbers.setdefault(subject, len(self._counts))
-            if code == len(self._counts):
-                self._counts.append(count)
-                self._first_seqs.append(first_seqs[subject])
-                self._last_seqs.append(last_seqs[subject])
-            else:
-                self._counts[code] += count
-                self._last_seqs[code] = last_seqs[subject]
-        self._codes.extend(map(self._numbers.__getitem__, subjects))
+        self._codes.extend(enter_subjects(self._table, subjects, seqs))
         return sum(sizes)
 
     def add_expiry(self, seq: int, expires_ns: int) -> None:
@@ -215,7 +214,8 @@ class Tally:
     def columns(self) -> dict[int, bytes]:
         """The raw bytes of every column, by kind."""
         first_seq = self._seqs[0]
-        summaries = list(map(SubjectSummary, self._numbers, self._counts, self._first_seqs, self._last_seqs))
+        table = self._table
+        summaries = list(map(SubjectSummary, table.numbers, table.counts, table.firsts, table.lasts))
         return {
             SEQS: pack_seqs(self._seqs),
             CODES: pack_column(self._codes),

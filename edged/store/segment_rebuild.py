@@ -13,11 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
+from edged.core.message import counted_bytes
+from edged.core.rows import pack_column
 from edged.store.errors import Damaged
 from edged.store.files import File
-from edged.store.segment_columns import Block, Column, pack_column, unpack_block, unpack_column
+from edged.store.segment_columns import Block, Column, unpack_block, unpack_column
 from edged.store.segment_footer import BlockEntry, BlockTable, Columns, Span, Tally, unpack_footer
 from edged.store.segment_format import (
     BLOCK,
@@ -245,8 +248,9 @@ class Recount:
     def add(self, block: Block) -> None:
         """Take in a block; they come in order."""
         subjects = [block.subjects[code] for code in block.codes]
-        sizes = [block.bounds[i + 1] - block.bounds[i] for i in range(len(subjects))]
-        self._tally.add(block.seqs, subjects, block.header_sizes, sizes)
+        data_sizes = [end - start for start, end in pairwise(block.bounds)]
+        sizes = array("I", map(counted_bytes, map(len, subjects), block.header_sizes, data_sizes))
+        self._tally.add(block.seqs, subjects, sizes)
         if not any(block.header_sizes):
             return
         if self._expires_ns is None:

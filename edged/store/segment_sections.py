@@ -51,6 +51,8 @@ class SectionFile:
     def __init__(self, files: Files, path: str, keys: Keyring | None) -> None:
         self._files = files
         self.path = path
+        # Whether the disk refused to give something. It may give it another time, so this is not final.
+        self.has_unread_sectors = False
         self._keys = keys if keys is not None else Keyring()
         self._boxes: dict[tuple[bytes, bytes], Box | None] = {}
         self._box_lock = threading.Lock()
@@ -166,6 +168,7 @@ class SectionFile:
             try:
                 parts.append(file.read_at(offset, stop - offset))
             except OSError:
+                self.has_unread_sectors = True
                 parts.append(bytes(stop - offset))
             offset = stop
         return b"".join(parts)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from edged.core.message import Message
+from edged.core.row_twins import pack_rows
+from edged.core.rows import Rows
 from edged.store.box import LABEL_PLAIN, SALT_BYTES, Box, Keyring
 from edged.store.errors import StoreBroken, StoreError, StoreFull
 from edged.store.files import File, Files
-from edged.store.segment_columns import pack_block
 from edged.store.segment_footer import INLINE_BYTES_MAX, BlockEntry, BlockTable, Span, Tally, pack_footer
 from edged.store.segment_format import (
     BLOCK,
@@ -64,7 +65,36 @@ def write_segment(
     expires_ns: Expiry | None = None,
     salt: bytes | None = None,
 ) -> SegmentInfo:
-    """Write messages, in the order of their seqs, to a new segment and make it durable under its name.
+    """Write messages, in the order of their seqs, to a new segment and make it durable under its name."""
+    return write_blocks(files, path, stream_id, blocks_of(messages), keys, expires_ns, salt)
+
+
+def blocks_of(messages: Iterable[Message]) -> Iterator[Rows]:
+    """Messages, as many together as make a block."""
+    gathered: list[Message] = []
+    gathered_bytes = 0
+    for message in messages:
+        size = len(message[4]) + ROW_BYTES
+        if gathered_bytes + size > BLOCK_BYTES and gathered:
+            yield Rows.of(gathered)
+            gathered.clear()
+            gathered_bytes = 0
+        gathered.append(message)
+        gathered_bytes += size
+    if gathered:
+        yield Rows.of(gathered)
+
+
+def write_blocks(
+    files: Files,
+    path: str,
+    stream_id: bytes,
+    blocks: Iterable[Rows],
+    keys: Keyring | None = None,
+    expires_ns: Expiry | None = None,
+    salt: bytes | None = None,
+) -> SegmentInfo:
+    """Write messages that are blocks already. Memory holds one of them.
 
     The path is one of `segment_path`; no seq is below the one in it. `salt` is drawn at random unless a test
     wants the same bytes every time; it must never be used for two files.
@@ -80,7 +110,7 @@ def write_segment(
         _make_place(files, path)
         file = _create(files, temporary)
         try:
-            info = _Writer(file, path, identity, box, expires_ns).write(messages)
+            info = _Writer(file, path, identity, box, expires_ns).write(blocks)
             if info.count:
                 file.sync()
         except BaseException:
@@ -115,35 +145,24 @@ class _Writer:
         self._blocks: list[Prelude] = []
         self._entries: list[BlockEntry] = []
 
-    def write(self, messages: Iterable[Message]) -> SegmentInfo:
+    def write(self, blocks: Iterable[Rows]) -> SegmentInfo:
         """Take in all messages and finish the file."""
-        gathered: list[Message] = []
-        gathered_bytes = 0
-        for message in messages:
-            size = len(message[4]) + ROW_BYTES
-            if gathered_bytes + size > BLOCK_BYTES and gathered:
-                self._write_block(gathered)
-                gathered.clear()
-                gathered_bytes = 0
-            gathered.append(message)
-            gathered_bytes += size
-        if gathered:
-            self._write_block(gathered)
+        for rows in blocks:
+            self._write_block(rows)
         return self._finish() if self._blocks else SegmentInfo(self._path)
 
-    def _write_block(self, messages: list[Message]) -> None:
-        seqs, times_ns, subjects, header_sizes, datas = zip(*messages, strict=True)
+    def _write_block(self, rows: Rows) -> None:
+        seqs, times_ns = rows.seqs, rows.times_ns
         assert seqs[0] >= self._identity.name_seq, (seqs[0], self._path)
-        message_bytes = self._tally.add(seqs, subjects, header_sizes, list(map(len, datas)))
-        if self._expires_ns is not None and any(header_sizes):
-            for message in messages:
+        message_bytes = self._tally.add(seqs, rows.subjects, rows.sizes)
+        if self._expires_ns is not None and any(rows.header_sizes):
+            for message in rows.messages():
                 expires_ns = self._expires_ns(message) if message.header_bytes else 0
                 if expires_ns:
                     self._tally.add_expiry(message.seq, expires_ns)
-        codes = dict(zip(dict.fromkeys(subjects), range(len(subjects)), strict=False))
         prelude = self._identity._replace(
             number=len(self._blocks),
-            message_count=len(messages),
+            message_count=len(seqs),
             first_seq=seqs[0],
             last_seq=seqs[-1],
             first_ts_ns=times_ns[0],
@@ -151,7 +170,7 @@ class _Writer:
             max_ts_ns=max(times_ns),
             message_bytes=message_bytes,
         )
-        span = self._write_section(prelude, pack_block(seqs, times_ns, subjects, header_sizes, datas, codes))
+        span = self._write_section(prelude, pack_rows(rows))
         self._blocks.append(prelude)
         self._entries.append(entry_of(prelude, span))
 

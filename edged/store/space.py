@@ -50,9 +50,13 @@ class DiskGovernor:
             self.tend(now_ns)
 
     def poll(self, now_ns: int) -> None:
-        """Ask the file system now."""
-        self.free_bytes = self._files.free_bytes()
+        """Ask the file system now. If it does not answer, what it said last is still the best guess."""
         self._polled_ns = now_ns
+        try:
+            self.free_bytes = self._files.free_bytes()
+        except OSError as error:
+            self.problem = f"the file system does not say how much is free: {error}"
+            return
         self.rules.observe(self.free_bytes, now_ns)
 
     def changed(self) -> None:

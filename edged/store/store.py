@@ -92,33 +92,53 @@ class Store:
         self._border: Border | None = None
         self._cycle: Cycle | None = None
         self._cycle_not_before_ns = 0
+        # Whether files wait to be sealed for which no border was taken.
+        self.is_border_missed = False
         self._readers: dict[int, File] = {}
 
     @classmethod
     def open(cls, files: Files, options: StoreOptions | None = None) -> Store:
         """Recover what is there, or begin. Raises StoreBroken."""
         options = options or StoreOptions()
-        for directory in (JOURNAL, CHECKPOINTS, STREAMS, LOST_AND_FOUND):
-            files.make_directory(directory)
-        files.sync_directory("")
         try:
+            for directory in (JOURNAL, CHECKPOINTS, STREAMS, LOST_AND_FOUND):
+                files.make_directory(directory)
+            files.sync_directory("")
             lock = files.lock("lock")
         except BlockingIOError as error:
             raise StoreBroken("another process has the store open", "lock") from error
-        store = cls(files, options, lock)
-        store.report = recover(store)
-        # The journal has been begun already when the end of the last one was brought over.
-        store._applied_file = store.journal.number
-        store._sealed_to = max(store.report.checkpoint, 1)
-        # What the last batch records said may have been left behind: the next one says it again.
-        store._touched.update(store.groups.values())
-        for group, entry in store.catalog.streams.items():
-            store.room.follow(group, entry)
-        try:
-            store.room.governor.start(options.now_ns())
         except OSError as error:
             raise StoreBroken(f"the store's directory cannot be used ({error})") from error
+        store = cls(files, options, lock)
+        try:
+            store._begin()
+        except BaseException as error:
+            store._let_go()
+            if isinstance(error, OSError):
+                raise StoreBroken(f"the store cannot be opened ({error})") from error
+            raise
         return store
+
+    def _begin(self) -> None:
+        self.report = recover(self)
+        # The journal has been begun already when the end of the last one was brought over.
+        self._applied_file = self.journal.number
+        self._sealed_to = max(self.report.checkpoint, 1)
+        # What the last batch records said may have been left behind: the next one says it again.
+        self._touched.update(self.groups.values())
+        for group, entry in self.catalog.streams.items():
+            self.room.follow(group, entry)
+        self.room.governor.start(self.options.now_ns())
+
+    def _let_go(self) -> None:
+        """Close what is open, without another word to the disk."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+        journal = getattr(self, "journal", None)
+        if journal is not None:
+            journal.let_go()
+        self._lock.close()
 
     def begin_journal(self, number: int, previous: Position, previous_nonce: int, spares: list[str]) -> None:
         """Write to a new file from now on."""
@@ -303,11 +323,9 @@ class Store:
         """End in order: nothing is replayed twice, nothing is torn. Raises StoreBroken."""
         try:
             self.seal_tail()
-            self.journal.close()
+            self.journal.sync()
         finally:
-            for reader in self._readers.values():
-                reader.close()
-            self._lock.close()
+            self._let_go()
 
     # --- maintenance: old journal files become segments and a checkpoint ---
 
@@ -432,9 +450,11 @@ class Store:
 
     def _pass_border(self, file: int) -> None:
         """Everything in the files before this one is applied, and nothing of this one."""
-        if (self._applied_file or self.report.replay.files) and self._cycle is None:
-            # While a cycle moves messages their places are about to change: the next border will do.
-            self._border = Border.take(self, file)
+        if self._applied_file or self.report.replay.files:
+            # While a cycle moves messages their places are about to change: a later border must do.
+            self.is_border_missed = self._cycle is not None
+            if self._cycle is None:
+                self._border = Border.take(self, file)
         self._applied_file = file
         # Each file says early how far all groups are: should the one before be lost, so is known what.
         self._touched.update(self.groups.values())

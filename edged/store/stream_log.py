@@ -101,7 +101,7 @@ class StreamLog(MessageIndex):
         tail = self._tail
         if tail is None or file != tail.file or (first_seq != tail.last_seq + 1 and not tail.has_holes):
             tail = self._begin_tail(file, first_seq)
-        numbers = enter_subjects(self.table, subjects, first_seq)
+        numbers = enter_subjects(self.table, subjects, range(first_seq, first_seq + len(subjects)))
         tail.append_run(first_seq, times_ns, numbers, offsets, sizes, message_bytes)
         if not self.message_count:
             self.first_seq = first_seq

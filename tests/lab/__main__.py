@@ -1,8 +1,12 @@
-"""The command: `python -m tests.lab crash --states 1000000 [--seed N] [--processes 2] [--replay ID]`.
+"""The command: `python -m tests.lab crash|flips|failures [--seed N] [--processes 2] [--replay ID]`.
 
-Prints progress to stderr, the states the store did not come back from, and a summary line at the end; the
-exit status is 1 when there was such a state. `--replay` tries one state again, and with `--dump` writes what
-was on its disk to a directory first.
+* crash: power cuts during the life of a store. `--states 1000000` says how many.
+* flips: a bit of a store's files is wrong, or a sector, or a whole file. `--all` tries every bit.
+* failures: every operation on files fails once, or from there on.
+
+Prints progress to stderr, what the store did not come back from, and a summary line at the end; the exit
+status is 1 when there was something. `--replay` tries one thing again, and for `crash` and `flips` with
+`--dump` writes what was on its disk to a directory first.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.lab.failures import SERIES, Lives, Trial
+from tests.lab.rot import Tally, Task, damage_named, damage_tasks, flip_tasks, run_task
+from tests.lab.rot_judge import WRONG, judge
 from tests.lab.store_crash import History, Offence, described
 from tests.lab.tested_store import TestedStore
 from tests.lab.tested_toy import opener
@@ -30,6 +37,7 @@ OFFENCES_SHOWN_MAX: Final = 20
 OFFENCES_PER_HISTORY_MAX: Final = 5
 # No state, and no history before its states, takes nearly so long. What does is caught in a loop.
 STATE_S_MAX: Final = 30
+TASK_S_MAX: Final = 300
 MEMORY_BYTES_MAX: Final = 1024**3
 
 
@@ -146,23 +154,110 @@ def replay(arguments: argparse.Namespace) -> int:
     return 1 if offence else 0
 
 
+def _timed(task: Task) -> Tally:
+    """A task within a bounded time."""
+    signal.signal(signal.SIGALRM, _stop_waiting)
+    signal.setitimer(signal.ITIMER_REAL, TASK_S_MAX)
+    try:
+        return run_task(task)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def flips(arguments: argparse.Namespace) -> int:
+    started = time.monotonic()
+    seeds = range(arguments.seed, arguments.seed + arguments.stores)
+    flip_count = None if arguments.all else arguments.flips
+    tasks = itertools.chain(damage_tasks(seeds), flip_tasks(seeds, flip_count))
+    tally = Tally()
+    with multiprocessing.Pool(arguments.processes, _bound_memory) as pool:
+        for result in pool.imap_unordered(_timed, tasks):
+            for offence in result.offences[: max(0, OFFENCES_SHOWN_MAX - len(tally.offences))]:
+                print(offence, flush=True)
+            tally.merge(result)
+            if sys.stderr.isatty():
+                sys.stderr.write(f"{tally.total:11,} damages\r")
+            if len(tally.offences) >= arguments.offences_max:
+                break
+    seconds = time.monotonic() - started
+    print("\n".join(tally.lines()))
+    print(
+        f"flips: {tally.total:,} damages of {2 * len(seeds)} stores, seed {arguments.seed:x},"
+        f" {len(tally.offences)} wrong, {seconds:.0f} s, slowest {tally.slowest_s * 1000:.0f} ms"
+        f" ({tally.slowest})",
+        flush=True,
+    )
+    return 1 if tally.offences else 0
+
+
+def replay_flip(arguments: argparse.Namespace) -> int:
+    reference, damage = damage_named(arguments.replay)
+    if arguments.dump is not None:
+        damage.disk.to_directory(arguments.dump)
+    verdict = judge(reference, damage)
+    print(f"{damage.identity}: {verdict.kind}{', noticed' * verdict.is_noticed}; {verdict.what}")
+    return 1 if verdict.kind == WRONG else 0
+
+
+def run_series(task: tuple[int, str, str, bool, int]) -> tuple[str, int, list[Offence]]:
+    """One way to fail, at every place or at every so many."""
+    seed, where, kind, is_lasting, stride = task
+    found = list(Lives(seed).series(where, kind, is_lasting, stride))
+    name = f"{where} {kind} {'lasting' if is_lasting else 'once'}"
+    return name, len(found), [offence for offence in found if offence is not None]
+
+
+def failures(arguments: argparse.Namespace) -> int:
+    started = time.monotonic()
+    tasks = [(arguments.seed, *series, arguments.stride) for series in SERIES]
+    count = wrong = 0
+    with multiprocessing.Pool(arguments.processes, _bound_memory) as pool:
+        for name, lives, offences in pool.imap_unordered(run_series, tasks):
+            for offence in offences[: max(0, OFFENCES_SHOWN_MAX - wrong)]:
+                print(offence, flush=True)
+            print(f"  {lives:6,} lives, {len(offences)} wrong: {name}", flush=True)
+            count += lives
+            wrong += len(offences)
+    seconds = time.monotonic() - started
+    print(f"failures: {count:,} lives, seed {arguments.seed:x}, {wrong} wrong, {seconds:.0f} s", flush=True)
+    return 1 if wrong else 0
+
+
+def replay_failure(arguments: argparse.Namespace) -> int:
+    is_hit, offence = Lives(arguments.seed).run(Trial.named(arguments.replay))
+    print(offence or f"{arguments.replay}: right{'' if is_hit else ', and nothing failed'}")
+    return 1 if offence else 0
+
+
 def arguments_from(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     kinds = parser.add_subparsers(required=True)
     crashing = kinds.add_parser("crash", help="power cuts during the life of a store")
+    crashing.set_defaults(run=crash, run_again=replay)
     crashing.add_argument("--states", type=int, default=1_000_000, help="how many states at least")
-    crashing.add_argument("--seed", type=lambda text: int(text, 16), default=1, help="hexadecimal")
-    crashing.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
-    crashing.add_argument("--replay", help="try one state again, by its name")
-    crashing.add_argument("--dump", type=Path, help="with --replay: where to put the files of the disk")
-    crashing.add_argument("--offences-max", type=int, default=100, help="stop after so many")
     crashing.add_argument("--store", default="real", help="real, toy, or toy:FAULT to see one caught")
+    rotting = kinds.add_parser("flips", help="bits, sectors and files that are wrong")
+    rotting.set_defaults(run=flips, run_again=replay_flip)
+    rotting.add_argument("--flips", type=int, default=100_000, help="how many bits, in all stores together")
+    rotting.add_argument("--all", action="store_true", help="every bit")
+    rotting.add_argument("--stores", type=int, default=2, help="how many stores, each closed and killed")
+    failing = kinds.add_parser("failures", help="operations on files that fail")
+    failing.set_defaults(run=failures, run_again=replay_failure)
+    failing.add_argument("--stride", type=int, default=1, help="only every so many operations")
+    for kind in (crashing, rotting):
+        kind.add_argument("--dump", type=Path, help="with --replay: where to put the files of the disk")
+        kind.add_argument("--offences-max", type=int, default=100, help="stop after so many")
+    for kind in (crashing, rotting, failing):
+        kind.add_argument("--seed", type=lambda text: int(text, 16), default=1, help="hexadecimal")
+        kind.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
+        kind.add_argument("--replay", help="try one thing again, by its name")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str]) -> int:
     arguments = arguments_from(argv)
-    return crash(arguments) if arguments.replay is None else replay(arguments)
+    status: int = arguments.run(arguments) if arguments.replay is None else arguments.run_again(arguments)
+    return status
 
 
 if __name__ == "__main__":

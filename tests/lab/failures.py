@@ -99,7 +99,8 @@ class RealDisk:
 class Lives:
     """The same life with a failure at each place in turn."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, opened: type[TestedStore] = TestedStore) -> None:
+        self._opened = opened
         self._name = f"failures {seed:x}"
         chance = random.Random(self._name)
         self._batches: list[Batch] = Workload(chance, BATCHES, PAYLOAD_BYTES_MAX).batches
@@ -148,7 +149,7 @@ class Lives:
         chance = random.Random(f"{self._name} life")
         fault = disk.fault if trouble is None else trouble
         try:
-            Life(_open, disk, self._batches, self._models, chance, fault).run()
+            Life(self._open, disk, self._batches, self._models, chance, fault).run()
         except Exception as error:
             return described(error)
         return f"{disk.open_count} files are left open" if disk.open_count else ""
@@ -162,14 +163,13 @@ class Lives:
             yield offence
             at += stride
 
-
-def _open(disk: Any, chance: random.Random) -> TestedStore:
-    files = disk.files if isinstance(disk, RealDisk) else disk
-    try:
-        return TestedStore(files, chance, JOURNAL_FILE_BYTES)
-    except Refused as refusal:
-        assert not disk.open_count, f"{disk.open_count} files are left open after {refusal}"
-        raise
+    def _open(self, disk: Any, chance: random.Random) -> TestedStore:
+        files = disk.files if isinstance(disk, RealDisk) else disk
+        try:
+            return self._opened(files, chance, JOURNAL_FILE_BYTES)
+        except Refused as refusal:
+            assert not disk.open_count, f"{disk.open_count} files are left open after {refusal}"
+            raise
 
 
 def _give_up(number: int, frame: object) -> None:

@@ -39,7 +39,7 @@ class Killed(BaseException):
 class OpenedStore(Protocol):
     """An open store, as the laboratory needs it."""
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch) -> Any:
         """Returns when all of it is durable. Raises Refused, Unknown."""
         ...
 

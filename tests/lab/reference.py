@@ -28,10 +28,11 @@ from tests.lab.workload import (
 )
 
 CATALOG: Final = 0
-BATCHES: Final = 60
+BATCHES: Final = 44
 PAYLOAD_BYTES_MAX: Final = 120
+JOURNAL_FILE_BYTES: Final = 5500
 # From this batch on nothing is sealed.
-SEALED_BATCHES: Final = 40
+SEALED_BATCHES: Final = 30
 # Journal file number and offset.
 Line = tuple[int, int]
 
@@ -74,19 +75,26 @@ class Reference:
 
     def _replayed(self, forgotten: frozenset[tuple[int, int]], count: int) -> StoreModel:
         model = StoreModel()
+        # A stream whose making was forgotten is made by its next configuration. Its seqs are known all the
+        # same.
+        last_seqs: dict[int, int] = {}
         for done in self.done[:count]:
             step = done.step
             stream = model.streams.get(step.group)
             is_forgotten = (done.group, done.index) in forgotten
             if isinstance(step, Publish):
-                if stream is None or done.seq is None:
+                if done.seq is None:
                     continue
                 if is_forgotten:
+                    last_seqs[step.group] = done.seq
+                if stream is not None and is_forgotten:
                     stream.last_seq = done.seq
-                else:
+                elif stream is not None:
                     stream.store(step, done.seq, done.now_ns)
             elif not is_forgotten and (stream is not None or isinstance(step, PutStream)):
                 model.apply(step, done.now_ns)
+                if stream is None:
+                    model.streams[step.group].last_seq = last_seqs.get(step.group, 0)
         return model
 
     @property
@@ -130,7 +138,7 @@ def make_reference(seed: int, is_killed: bool) -> Reference:
     chance = random.Random(f"reference {seed:x}")
     batches = Workload(chance, BATCHES, PAYLOAD_BYTES_MAX).batches
     disk = FakeDisk()
-    store = TestedStore(disk, chance)
+    store = TestedStore(disk, chance, JOURNAL_FILE_BYTES)
     line: Line = (0, 0)
     earlier = []
     files = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Any, Final
 
 from edged.core import commands
 from edged.core.stream_machine import Duplicate, StreamMachine
@@ -40,9 +40,8 @@ LATER_NS: Final = 3_600_000_000_000
 JOURNAL_FILE_BYTES: Final = (5000, 6500, 12000)
 
 
-def _command(step: Step, now_ns: int) -> tuple[int, commands.Command | Append]:
+def _command(step: Step, now_ns: int, stream_id: bytes) -> tuple[int, commands.Command | Append]:
     if isinstance(step, PutStream):
-        stream_id = step.group.to_bytes(commands.STREAM_ID_BYTES, "big")
         return CATALOG, commands.PutStream(step.group, stream_id, ACCOUNT, step.name, step.config)
     if isinstance(step, DropStream):
         return CATALOG, commands.RemoveStream(step.group)
@@ -66,8 +65,11 @@ def _command(step: Step, now_ns: int) -> tuple[int, commands.Command | Append]:
 class TestedStore:
     """An open `Store`, with a clock that stands still between batches."""
 
+    __test__ = False  # The name is not meant for pytest.
+
     def __init__(self, disk: Files, chance: random.Random, journal_file_bytes: int | None = None) -> None:
         self._now_ns = START_NS
+        self._chance = chance
         self.unreadable: set[tuple[int, int]] = set()
         options = StoreOptions(
             journal_file_bytes=journal_file_bytes or chance.choice(JOURNAL_FILE_BYTES),
@@ -79,10 +81,12 @@ class TestedStore:
         except (OSError, StoreError) as error:
             raise Refused(str(error)) from error
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch) -> list[Any]:
         self._now_ns = batch.now_ns
         self._wait_for_room(batch)
-        outcomes = self.store.commit([_command(step, batch.now_ns) for step in batch.steps])
+        outcomes = self.store.commit(
+            [_command(step, batch.now_ns, self._stream_id(step)) for step in batch.steps]
+        )
         for step, outcome in zip(batch.steps, outcomes, strict=True):
             if isinstance(outcome, OutcomeUnknown):
                 raise Unknown(str(outcome))
@@ -90,6 +94,14 @@ class TestedStore:
                 raise Refused(str(outcome))
             is_done = isinstance(outcome, int | Duplicate)
             assert is_done, f"{step} was refused: {outcome}"
+        return outcomes
+
+    def _stream_id(self, step: Step) -> bytes:
+        """Of the stream that is there, or a new one: no two stores have the same."""
+        entry = self.store.catalog.streams.get(step.group)
+        if entry is None and isinstance(step, PutStream):
+            return self._chance.randbytes(commands.STREAM_ID_BYTES)
+        return b"" if entry is None else entry.stream_id
 
     def _wait_for_room(self, batch: Batch) -> None:
         """A full store refuses messages and takes the rest. Here a batch is taken whole or not at all."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from edged.core import subjects
 from edged.core.message import Message, counted_bytes
+from edged.core.runs import Run, packed_size
 from edged.store.block_cache import BlockCache
 from edged.store.errors import Damaged
 from edged.store.memory_log import MemoryLog, memory_bytes

@@ -7,6 +7,7 @@ import tracemalloc
 import pytest
 
 from edged.core.message import Message
+from edged.core.runs import Run
 from edged.store.errors import Damaged
 from edged.store.memory_log import MemoryLog
 from edged.store.message_index import LostRange
@@ -21,6 +22,7 @@ from tests.store.log_cases import (
     broken_open,
     counted,
     places_in,
+    run_of,
 )
 
 

@@ -150,10 +150,10 @@ def test_column_finds_and_counts_what_is_wanted(limit: int) -> None:
     chance = random.Random(limit)
     numbers = [chance.randrange(limit) for _ in range(3_000)]
     growing = CodeColumn()
-    growing.extend(numbers[:1_000])
+    growing.extend(array("I", numbers[:1_000]))
     for number in numbers[1_000:1_100]:
         growing.append(number)
-    growing.extend(numbers[1_100:])
+    growing.extend(array("I", numbers[1_100:]))
     fixed = CodeColumn.of(array("B" if limit <= 256 else "H" if limit <= 65_536 else "I", numbers))
     deleted = DeletedPositions()
     deleted.add_below(50)
@@ -184,7 +184,7 @@ def test_column_finds_and_counts_what_is_wanted(limit: int) -> None:
 def test_wanted_learns_numbers_that_come_later() -> None:
     wanted = Wanted(flags=bytearray(10))
     column = CodeColumn()
-    column.extend([1, 2, 5_000, 3])
+    column.extend(array("I", [1, 2, 5_000, 3]))
     assert column.find(wanted, 0, 4) == -1
     wanted.set(5_000, True)
     assert column.find(wanted, 0, 4) == 2
