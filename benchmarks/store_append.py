@@ -111,7 +111,7 @@ class BareContender:
     """Writes and syncs bytes that are as many as those of a batch."""
 
     def __init__(self, folder: Path, batch_bytes: int, file_bytes: int) -> None:
-        self._log = BareLog(folder, file_bytes)
+        self._log = BareLog(folder, file_bytes, batch_bytes)
         self._data = os.urandom(batch_bytes)
 
     def write(self, batches: int) -> None:

@@ -71,7 +71,7 @@ def _mount_of(folder: Path) -> tuple[str, str]:
 class BareLog:
     """Batches of bytes, one behind the other, each synced. The oldest of three files is used again."""
 
-    def __init__(self, folder: Path, file_bytes: int) -> None:
+    def __init__(self, folder: Path, file_bytes: int, batch_bytes: int) -> None:
         self._folder = folder
         self._file_bytes = file_bytes
         self._number = _FILES
@@ -79,9 +79,10 @@ class BareLog:
         for number in range(1, _FILES + 1):
             descriptor = os.open(self._path(number), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             os.posix_fallocate(descriptor, 0, file_bytes)
-            # Written once, so that it is as a file that was in use before.
-            for offset in range(0, file_bytes, 1 << 20):
-                os.pwrite(descriptor, bytes(min(1 << 20, file_bytes - offset)), offset)
+            # Written once, so that it is as a file that was in use before. In pieces of the size of a batch:
+            # the page cache remembers in which pieces a file was written, and goes on in these.
+            for offset in range(0, file_bytes, batch_bytes):
+                os.pwrite(descriptor, bytes(min(batch_bytes, file_bytes - offset)), offset)
             os.fsync(descriptor)
             os.close(descriptor)
         self._descriptor = os.open(self._path(self._number), os.O_RDWR)

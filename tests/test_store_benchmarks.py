@@ -101,7 +101,7 @@ def test_bare_batch_has_as_many_bytes_as_the_journals(tmp_path: Path) -> None:
 
 
 def test_bare_log_turns_to_the_oldest_of_its_files(tmp_path: Path) -> None:
-    log = BareLog(tmp_path / "bare", 4096)
+    log = BareLog(tmp_path / "bare", 4096, 1500)
     for _ in range(5):
         log.write(b"y" * 1500)
     log.close()

@@ -41,8 +41,8 @@ class Batch:
 
     __slots__ = ("buffer", "entries", "error", "frees_space", "is_sync_needed", "nonce", "position")
 
-    def __init__(self) -> None:
-        self.buffer = FrameBuffer()
+    def __init__(self, tag_bytes: int = 0) -> None:
+        self.buffer = FrameBuffer(tag_bytes)
         self.entries: list[Appends | Change] = []
         # Whether everything in it helps a full disk.
         self.frees_space = True

@@ -7,6 +7,7 @@ give the same state. What is not understood is moved aside, never deleted.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +15,7 @@ from typing import Any, Final
 import msgpack
 import zstandard
 
+from edged.store.box import LABEL_BYTES, SALT_BYTES, Keyring
 from edged.store.errors import Damaged, OutcomeUnknown, StoreBroken
 from edged.store.files import Files
 from edged.store.guard import guard, unguard
@@ -24,7 +26,9 @@ GENERATIONS: Final = 2
 MARK: Final = 0x504B4345  # "ECKP" in the order of the bytes
 STATE_BYTES_MAX: Final = 1 << 30
 """What a checkpoint may unpack to: far beyond any real one, and still something to allocate."""
+PURPOSE: Final = b"checkpoint"
 _SUFFIX: Final = ".ckpt"
+_HEAD_BYTES: Final = LABEL_BYTES + SALT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +50,27 @@ def checkpoint_numbers(files: Files) -> list[int]:
     return sorted(int(name) for name in names if len(name) == 20 and name.isascii() and name.isdigit())
 
 
-def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+def encode_checkpoint(checkpoint: Checkpoint, keys: Keyring | None = None) -> bytes:
     """The bytes of the file."""
     packed = msgpack.packb([VERSION, checkpoint.next_file, checkpoint.state])
-    return guard(zstandard.ZstdCompressor(level=3).compress(packed), MARK)
+    content = zstandard.ZstdCompressor(level=3).compress(packed)
+    keys = keys or Keyring()
+    salt = os.urandom(SALT_BYTES)
+    box = keys.box(PURPOSE, salt)
+    if box is not None:
+        content = box.seal(content, keys.label + salt)
+    return guard(keys.label + salt + content, MARK)
 
 
-def decode_checkpoint(blob: bytes, path: str) -> Checkpoint:
-    """The reverse. Raises Damaged, or StoreBroken for a version of the future."""
+def decode_checkpoint(blob: bytes, path: str, keys: Keyring | None = None) -> Checkpoint:
+    """The reverse. Raises Damaged, WrongKey, or StoreBroken for a version of the future."""
+    payload = unguard(blob, MARK).payload
+    label, salt, content = payload[:LABEL_BYTES], payload[LABEL_BYTES:_HEAD_BYTES], payload[_HEAD_BYTES:]
+    box = (keys or Keyring()).box_of(label, PURPOSE, salt)
+    if box is not None:
+        content = box.open(content, label + salt)
     try:
-        packed = zstandard.ZstdDecompressor().decompress(
-            unguard(blob, MARK).payload, max_output_size=STATE_BYTES_MAX
-        )
+        packed = zstandard.ZstdDecompressor().decompress(content, max_output_size=STATE_BYTES_MAX)
         version, next_file, state = msgpack.unpackb(packed, strict_map_key=False)
     except (zstandard.ZstdError, ValueError) as error:
         raise Damaged(f"a checkpoint cannot be read ({error})", path) from error
@@ -66,10 +79,10 @@ def decode_checkpoint(blob: bytes, path: str) -> Checkpoint:
     return Checkpoint(next_file, state)
 
 
-def save_checkpoint(files: Files, checkpoint: Checkpoint) -> int:
+def save_checkpoint(files: Files, checkpoint: Checkpoint, keys: Keyring | None = None) -> int:
     """Write a checkpoint, durably; its size. Raises OSError, and OutcomeUnknown when it may be there."""
     path = checkpoint_path(checkpoint.next_file)
-    blob = encode_checkpoint(checkpoint)
+    blob = encode_checkpoint(checkpoint, keys)
     _remove_if_there(files, path + ".tmp")
     file = files.create(path + ".tmp")
     try:
@@ -86,14 +99,14 @@ def save_checkpoint(files: Files, checkpoint: Checkpoint) -> int:
 
 
 def load_newest(
-    files: Files, belongs: Callable[[Checkpoint], bool]
+    files: Files, belongs: Callable[[Checkpoint], bool], keys: Keyring | None = None
 ) -> tuple[Checkpoint | None, list[tuple[str, str]]]:
     """The newest good checkpoint that belongs to this store, and those that are not good with the reason."""
     bad: list[tuple[str, str]] = []
     for number in reversed(checkpoint_numbers(files)):
         path = checkpoint_path(number)
         try:
-            found = decode_checkpoint(_read_all(files, path), path)
+            found = decode_checkpoint(_read_all(files, path), path, keys)
         except Damaged as error:
             bad.append((path, str(error)))
             continue

@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.expiry import message_expires_ns
-from edged.core.frame_twins import scan
 from edged.core.message import Message
 from edged.core.row_twins import rows_of_frames
 from edged.core.rows import Rows
 from edged.core.stream_machine import StreamMachine
+from edged.store.box import Keyring
 from edged.store.checkpoint import Checkpoint, remove_older, save_checkpoint
 from edged.store.errors import OutcomeUnknown, StoreError
 from edged.store.group import CATALOG
 from edged.store.hot_places import LivePlaces
-from edged.store.journal_file import JOURNAL, file_numbers, file_path
-from edged.store.journal_reader import is_strange
+from edged.store.journal_file import JOURNAL, file_numbers
+from edged.store.journal_reader import JournalFile, is_strange
 from edged.store.sealed_part import DeadSeqs, SealedMessages
 from edged.store.segment import Segment
 from edged.store.segment_format import segment_path
@@ -72,7 +72,6 @@ class Border:
     next_file: int
     state: dict[str, Any]
     moves: list[Move]
-    nonces: dict[int, int]
     # Streams that were removed before.
     removed: list[bytes]
 
@@ -85,7 +84,7 @@ class Border:
             assert isinstance(machine, StreamMachine)
             stream = [number, entry.stream_id, entry.account, entry.name, entry.config, entry.group.applied]
             if isinstance(entry.log, StreamLog):
-                moves += _plan(entry.log, entry.stream_id, len(groups), next_file)
+                moves += _plan(entry.log, entry.stream_id, len(groups), next_file, store.options.keys)
                 groups.append([*stream, machine.snapshot(), entry.log.snapshot()])
             else:
                 groups.append([*stream, None, None])
@@ -97,7 +96,7 @@ class Border:
             "nonce": store.nonces[next_file],
             "groups": groups,
         }
-        return cls(next_file, state, moves, dict(store.nonces), list(store.catalog.removed))
+        return cls(next_file, state, moves, list(store.catalog.removed))
 
 
 def _abandoned(store: Store, removed: list[bytes]) -> list[str]:
@@ -109,8 +108,13 @@ def _abandoned(store: Store, removed: list[bytes]) -> list[str]:
     ]
 
 
-def _plan(log: StreamLog, stream_id: bytes, place: int, next_file: int) -> Iterator[Move]:
-    """What is to be done for a stream: its hot messages, with small segments before them; then the dead."""
+def _plan(
+    log: StreamLog, stream_id: bytes, place: int, next_file: int, keys: Keyring | None
+) -> Iterator[Move]:
+    """What is to be done for a stream: its hot messages, with small segments before them; then the dead.
+
+    One segment at a time that is not encrypted with the current key is written anew.
+    """
     files = [file for file in log.hot_files() if file < next_file]
     hot = [(file, log.live_in_file(file)) for file in files]
     figures = log.segment_figures()
@@ -122,9 +126,17 @@ def _plan(log: StreamLog, stream_id: bytes, place: int, next_file: int) -> Itera
         old.insert(0, (last.segment, log.deleted_in(last.segment)))
     if files:
         yield Move(log, stream_id, place, files, hot, old)
+    has_old_key = False
     for one in figures:
-        if one.live_bytes < LIVE_PART_MIN * one.segment.message_bytes or not one.live_count:
+        is_dead = one.live_bytes < LIVE_PART_MIN * one.segment.message_bytes or not one.live_count
+        is_old = not has_old_key and not _is_current(one.segment, keys)
+        has_old_key = has_old_key or is_old
+        if is_dead or is_old:
             yield Move(log, stream_id, place, [], [], [(one.segment, log.deleted_in(one.segment))])
+
+
+def _is_current(segment: SealedMessages, keys: Keyring | None) -> bool:
+    return not isinstance(segment, Segment) or (keys or Keyring()).is_current(segment.label)
 
 
 def _is_merged(last: SegmentFigures, bytes_new: int) -> bool:
@@ -173,19 +185,20 @@ class Cycle:
         if first_seq is None:
             return
         path = segment_path(move.stream_id, first_seq, self.border.next_file)
+        keys = store.options.keys
         info = write_blocks(
-            store.files, path, move.stream_id, self._blocks(move), expires_ns=message_expires_ns
+            store.files, path, move.stream_id, self._blocks(move), keys, expires_ns=message_expires_ns
         )
         if info.count:
             self.bytes_written += info.file_bytes
-            move.new = Segment.open(store.files, path, store.cache, expires_ns=message_expires_ns)
+            move.new = Segment.open(store.files, path, store.cache, keys, expires_ns=message_expires_ns)
 
     def _blocks(self, move: Move) -> Iterator[Rows]:
         yield from blocks_of(_from_segments(move))
         for file, found in move.hot:
             places = [one for one in found if len(one)]
             if places:
-                yield from _from_journal(self.store, file, self.border.nonces[file], places)
+                yield from _from_journal(self.store, file, places)
 
     def _undo(self) -> None:
         """Give the space of half the work back. What cannot be removed now is removed after a restart."""
@@ -204,7 +217,8 @@ class Cycle:
         state = {**self.border.state, "groups": groups}
         condemned = [*self.store.condemned, *([self.border.next_file, path] for path in self.condemned)]
         state["condemned"] = condemned
-        self.bytes_written += save_checkpoint(self.store.files, Checkpoint(self.border.next_file, state))
+        checkpoint = Checkpoint(self.border.next_file, state)
+        self.bytes_written += save_checkpoint(self.store.files, checkpoint, self.store.options.keys)
         self.is_saved = True
 
     def _free(self) -> list[int]:
@@ -242,15 +256,14 @@ def _from_segments(move: Move) -> Iterator[Message]:
                 yield message
 
 
-def _from_journal(store: Store, file: int, nonce: int, places: Sequence[LivePlaces]) -> Iterator[Rows]:
+def _from_journal(store: Store, file: int, places: Sequence[LivePlaces]) -> Iterator[Rows]:
     """Messages of a journal file, checked once more. Those that went bad are left out, and so are lost."""
     first, last = places[0].span[0], places[-1].span[1]
-    reader = store.files.open(file_path(file))
+    reader = JournalFile(store.files, file, store.options.keys)
     try:
-        data = reader.read_at(first, last - first)
+        data, frames = reader.frames(first, last - first)
     finally:
         reader.close()
-    frames = scan(data, nonce, 0, first).frames
     frame = 0
     for one in places:
         columns, position = one.columns(), 0

@@ -22,10 +22,20 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from edged.store.errors import OutcomeUnknown, StoreBroken, StoreFull
 from edged.store.files import File, Files
-from edged.store.journal_file import HEADER_BYTES, JOURNAL, JournalHeader, file_path, spare_path
+from edged.store.journal_file import (
+    HEADER_BYTES,
+    JOURNAL,
+    KEY_ID_BYTES,
+    SALT_BYTES,
+    JournalHeader,
+    file_path,
+    spare_path,
+)
+from edged.store.sealed_frames import PURPOSE, seal_frames
 
 if TYPE_CHECKING:
     from edged.core.frames import FrameBuffer
+    from edged.store.box import Box, Keyring
 
 NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 SPARES_MAX: Final = 2
@@ -67,11 +77,14 @@ class Journal:
         previous: Position = START,
         previous_nonce: int = 0,
         spares: list[str] | None = None,
+        keys: Keyring | None = None,
     ) -> None:
         assert file_bytes > HEADER_BYTES, file_bytes
         self._files = files
         self._file_bytes = file_bytes
         self._draw_nonce = draw_nonce
+        self._keys = keys
+        self._box: Box | None = None
         self._now_ns = now_ns
         self._spares = [f"{JOURNAL}/{name}" for name in spares or ()]
         self._file: File | None = None
@@ -139,7 +152,7 @@ class Journal:
         self._turn(len(buffer), is_small_file_ok=True)
         assert self._file is not None and self._header is not None
         try:
-            self._file.write_at(HEADER_BYTES, buffer.finish(self.nonce, HEADER_BYTES))
+            self._file.write_at(HEADER_BYTES, self._finished(buffer))
             self._file.sync()
             self._file.write_at(0, self._header)
             self._file.sync()
@@ -206,7 +219,7 @@ class Journal:
         file = self._file
         assert file is not None
         place = Position(self.number, self.end)
-        frames = buffer.finish(self.nonce, self.end)
+        frames = self._finished(buffer)
         if self._header is not None:
             file.write_at(0, b"".join((self._header, frames)))
             self.wear.bytes_written += HEADER_BYTES
@@ -224,6 +237,12 @@ class Journal:
             self._promised = self.end
         return place
 
+    def _finished(self, buffer: FrameBuffer) -> memoryview:
+        """The frames as they are written at the end of the file."""
+        if self._box is not None:
+            buffer = seal_frames(buffer, self._box, self.end)
+        return buffer.finish(self.nonce, self.end)
+
     def _turn(self, size: int, is_small_file_ok: bool) -> None:
         """Go on in a new file with room for a batch of `size` bytes. Nothing is written to it yet."""
         try:
@@ -236,6 +255,11 @@ class Journal:
         self._file, self._file_size = file, file_size
         self.nonce = self._draw_nonce()
         self.end = self.synced = self._promised = HEADER_BYTES
+        salt, label = bytes(SALT_BYTES), bytes(KEY_ID_BYTES)
+        if self._keys is not None:
+            salt = b"".join(self._draw_nonce().to_bytes(8, "little") for _ in range(SALT_BYTES // 8))
+            self._box = self._keys.box(PURPOSE, salt)
+            label = self._keys.label
         before = self._previous
         header = JournalHeader(
             self.number,
@@ -243,7 +267,9 @@ class Journal:
             self._now_ns(),
             before.file,
             before.offset,
-            previous_nonce=self._previous_nonce,
+            salt if self._box is not None else bytes(SALT_BYTES),
+            label,
+            self._previous_nonce,
         )
         self._header = header.encode()
 

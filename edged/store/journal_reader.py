@@ -23,10 +23,12 @@ from edged.core.batch_record import BatchRecord
 from edged.core.frame_twins import scan
 from edged.core.frames import BATCH, Frame
 from edged.core.run_twins import frames_of_kind
+from edged.store.box import Box, Keyring
 from edged.store.errors import Damaged
 from edged.store.files import Files
 from edged.store.journal import Position
 from edged.store.journal_file import HEADER_BYTES, JOURNAL, JournalHeader, file_numbers, file_path
+from edged.store.sealed_frames import PURPOSE, TAG_BYTES, open_frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Chain:
     # Files that are neither part of the journal nor known to be free.
     strange: list[int] = field(default_factory=list)
     highest: int = 0
+    keys: Keyring | None = None
 
     @property
     def last(self) -> int:
@@ -62,9 +65,9 @@ class Chain:
         return self.files[-1][0].number if self.files else 0
 
 
-def read_chain(files: Files, first: int) -> Chain:
-    """Find the files that count, from number `first` on."""
-    chain = Chain()
+def read_chain(files: Files, first: int, keys: Keyring | None = None) -> Chain:
+    """Find the files that count, from number `first` on. The keys are for those that are encrypted."""
+    chain = Chain(keys=keys)
     numbers = file_numbers(files.list(JOURNAL))
     chain.highest = max(numbers, default=0)
     found = {number: _read_header(files, number) for number in numbers if number >= first}
@@ -108,7 +111,7 @@ def read_parts(
             found = known.get(header.number)
             if found is not None and end is not None:
                 found = _ending_at(found, end)
-            yield found or _read_part(files, header, end)
+            yield found or _read_part(files, header, end, chain.keys)
 
 
 def read_header(files: Files, number: int) -> JournalHeader | None:
@@ -127,7 +130,7 @@ def is_strange(files: Files, number: int, needed_from: int) -> bool:
 
 def read_last(files: Files, chain: Chain) -> Part | None:
     """The last part of the journal, if there is one."""
-    return _read_part(files, *chain.files[-1]) if chain.files else None
+    return _read_part(files, *chain.files[-1], chain.keys) if chain.files else None
 
 
 def written_part(number: int, nonce: int, frames: bytes) -> Part:
@@ -155,19 +158,60 @@ def _read_header(files: Files, number: int) -> JournalHeader | Damaged | None:
         file.close()
 
 
-def _read_part(files: Files, header: JournalHeader, end: int | None) -> Part:
+def _read_part(files: Files, header: JournalHeader, end: int | None, keys: Keyring | None) -> Part:
     file = files.open(file_path(header.number))
     try:
         data = file.read_at(0, file.size() if end is None else end)
     finally:
         file.close()
     found = scan(data, header.nonce, HEADER_BYTES)
+    frames, damage = found.frames, list(found.damage)
+    box = box_of(header, keys)
+    if box is not None:
+        data, frames, sealed = open_frames(data, frames, box, 0)
+        damage = sorted(damage + sealed)
     if end is not None:
-        damage = list(found.damage)
         if found.tail_start < end:
             damage.append((found.tail_start, end))
-        return Part(header.number, data, found.frames, damage, end, end, 0)
-    return _cut_tail(header.number, data, found.frames, found.damage, found.tail_start)
+        return Part(header.number, data, frames, damage, end, end, 0)
+    return _cut_tail(header.number, data, frames, damage, found.tail_start)
+
+
+class JournalFile:
+    """A journal file from which single frames are read."""
+
+    def __init__(self, files: Files, number: int, keys: Keyring | None) -> None:
+        self._path = file_path(number)
+        self._file = files.open(self._path)
+        header = JournalHeader.decode(self._file.read_at(0, HEADER_BYTES), self._path)
+        if header is None or header.number != number:
+            raise Damaged("the header of a journal file is gone", self._path, 0)
+        self._nonce = header.nonce
+        self._box = box_of(header, keys)
+
+    def frames(self, offset: int, size: int) -> tuple[bytes, Sequence[Frame]]:
+        """Some bytes, as they were before encryption, and the good frames in them."""
+        data = self._file.read_at(offset, size + (TAG_BYTES if self._box is not None else 0))
+        frames = scan(data, self._nonce, 0, offset).frames
+        if self._box is not None:
+            data, frames, _ = open_frames(data, frames, self._box, offset)
+        return data, frames
+
+    def frame(self, offset: int, size: int) -> bytes:
+        """A frame as it was before it was encrypted, of this size then. Raises Damaged."""
+        data, frames = self.frames(offset, size)
+        if len(frames) != 1 or frames[0][0] != 0:
+            raise Damaged("a message cannot be read", self._path, offset)
+        return data[:size]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def box_of(header: JournalHeader, keys: Keyring | None) -> Box | None:
+    """What opens the frames of a file; None if it is plain. Raises WrongKey when no key fits."""
+    return (keys or Keyring()).box_of(header.key_id, PURPOSE, header.salt)
 
 
 def frames_before(frames: Sequence[Frame], offset: int) -> int:

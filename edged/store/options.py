@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from edged.config.jetstream_options import JetStreamOptions, ShedOptions
 from edged.core.space_rules import SpaceLimits, reserve_bytes_default
+from edged.store.box import Keyring
+from edged.store.sealed_frames import TAG_BYTES
 
 SYNC_ALWAYS: Final = "always"
 SYNC_INTERVAL: Final = "interval"
@@ -31,6 +33,7 @@ class StoreOptions:
     space: SpaceLimits = NO_LIMITS
     shed: ShedOptions = NOTHING_TO_SHED
     memory_bytes_max: int = -1
+    keys: Keyring | None = None
     tail_bytes: int = 8 * 1024 * 1024
     cache_bytes: int = 16 * 1024 * 1024
     now_ns: Callable[[], int] = time.time_ns
@@ -49,8 +52,14 @@ class StoreOptions:
             space=SpaceLimits(options.max_store, options.free_space_min, reserve_bytes),
             shed=options.shed,
             memory_bytes_max=options.max_memory,
+            keys=Keyring.read(options.key, options.prev_key, options.cipher),
             cache_bytes=options.block_cache_bytes,
         )
+
+    @property
+    def tag_bytes(self) -> int:
+        """What encryption adds to a record in the journal."""
+        return TAG_BYTES if self.keys is not None and self.keys.current is not None else 0
 
     def sync_of(self, config: dict[str, Any]) -> str:
         """The mode of a stream: its own, or that of the store."""

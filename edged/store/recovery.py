@@ -68,12 +68,12 @@ class RecoveryReport:
 def recover(store: Store) -> RecoveryReport:
     """Bring an empty store to the state of its files. Raises StoreBroken."""
     report = RecoveryReport()
-    files = store.files
-    checkpoint, report.bad_checkpoints = load_newest(files, partial(_belongs, files))
+    files, keys = store.files, store.options.keys
+    checkpoint, report.bad_checkpoints = load_newest(files, partial(_belongs, files), keys)
     if checkpoint is not None:
         report.checkpoint = checkpoint.next_file
         _restore(store, checkpoint, report)
-    chain = read_chain(files, report.checkpoint)
+    chain = read_chain(files, report.checkpoint, keys)
     if checkpoint is None and report.bad_checkpoints and not _is_from_the_start(chain):
         raise StoreBroken("no checkpoint can be read; run edged fsck", CHECKPOINTS)
     if checkpoint is not None and not chain.files:
@@ -122,15 +122,16 @@ def _begin_journal(store: Store, chain: Chain, report: RecoveryReport) -> tuple[
     known = {} if last is None else {last.number: last}
     if last is None or not is_tail_copied:
         return chain, known
-    buffer = FrameBuffer()
+    buffer = FrameBuffer(store.options.tag_bytes)
     for _, kind, group, index, start, size in tail:
         buffer.add(kind, group, index, last.data[start : start + size])
     store.journal.take_over(buffer)
     report.copied_bytes = len(buffer)
     journal = store.journal
-    frames = buffer.bytes_at(0, len(buffer))
-    known[journal.number] = written_part(journal.number, journal.nonce, frames)
-    return read_chain(files, report.checkpoint), known
+    if not store.options.tag_bytes:
+        frames = buffer.bytes_at(0, len(buffer))
+        known[journal.number] = written_part(journal.number, journal.nonce, frames)
+    return read_chain(files, report.checkpoint, store.options.keys), known
 
 
 def _is_from_the_start(chain: Chain) -> bool:
@@ -172,7 +173,9 @@ def _expect_expiries(machine: StreamMachine, segment: SealedMessages) -> None:
 def _restore_log(store: Store, stream_id: bytes, log: dict[str, Any], report: RecoveryReport) -> StreamLog:
     def open_segment(path: str) -> Segment:
         try:
-            return Segment.open(store.files, path, store.cache, expires_ns=message_expires_ns)
+            return Segment.open(
+                store.files, path, store.cache, store.options.keys, expires_ns=message_expires_ns
+            )
         except (Damaged, StoreBroken) as error:
             if isinstance(error, StoreBroken) and not isinstance(error.__cause__, FileNotFoundError):
                 # The disk may give it another time: nothing is lost by not starting now.

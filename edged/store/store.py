@@ -30,7 +30,7 @@ from edged.core.commands import (
     Shed,
     encode,
 )
-from edged.core.frame_twins import decode_append, scan
+from edged.core.frame_twins import decode_append
 from edged.core.frames import BATCH, COMMAND, HEADER_BYTES
 from edged.core.stream_machine import MessageLog, Outcome, Refused, StreamMachine
 from edged.core.wire import Publish
@@ -38,11 +38,12 @@ from edged.store.batch import Appends, Batch, Change, Done
 from edged.store.block_cache import BlockCache
 from edged.store.checkpoint import CHECKPOINTS
 from edged.store.cycle import STREAMS, Border, Cycle
-from edged.store.errors import Damaged, StoreBroken, StoreError, StoreFull
+from edged.store.errors import StoreBroken, StoreError, StoreFull
 from edged.store.files import File, Files
 from edged.store.group import CATALOG, Catalog, Group, StreamEntry
 from edged.store.journal import START, Journal, Position
-from edged.store.journal_file import JOURNAL, file_path
+from edged.store.journal_file import JOURNAL
+from edged.store.journal_reader import JournalFile
 from edged.store.memory_log import MemoryLog
 from edged.store.options import SYNC_ALWAYS, StoreOptions
 from edged.store.recovery import LOST_AND_FOUND, RecoveryReport, recover
@@ -81,7 +82,7 @@ class Store:
         self.report: RecoveryReport
         self.journal: Journal
         self._lock = lock
-        self._gathering = Batch()
+        self._gathering = Batch(options.tag_bytes)
         self.batch_number = 0
         self.nonces: dict[int, int] = {}
         # Segments that are not in use, and before which checkpoint they were given up: [number, path].
@@ -94,7 +95,7 @@ class Store:
         self._cycle_not_before_ns = 0
         # Whether files wait to be sealed for which no border was taken.
         self.is_border_missed = False
-        self._readers: dict[int, File] = {}
+        self._readers: dict[int, JournalFile] = {}
 
     @classmethod
     def open(cls, files: Files, options: StoreOptions | None = None) -> Store:
@@ -152,6 +153,7 @@ class Store:
             previous,
             previous_nonce,
             spares,
+            options.keys,
         )
 
     # --- streams ---
@@ -165,17 +167,15 @@ class Store:
         return MemoryLog() if is_in_memory else StreamLog(stream_id, self.read_hot, self.decode_frame)
 
     def read_hot(self, file: int, offset: int, size: int) -> bytes:
-        """The frame of a message that is still in the journal. Raises Damaged."""
+        """The frame of a message that is still in the journal, not encrypted. Raises Damaged."""
         found = self.tail.find(file, offset, size)
-        if found is None:
-            reader = self._readers.get(file)
-            if reader is None:
-                reader = self._readers[file] = self.files.open(file_path(file))
-            found = reader.read_at(offset, size)
-            frames = scan(found, self.nonces[file], 0, offset).frames
-            if len(frames) != 1 or frames[0][0] != 0:
-                raise Damaged("a message cannot be read", file_path(file), offset)
-        return found
+        return self._read_frame(file, offset, size) if found is None else found
+
+    def _read_frame(self, file: int, offset: int, size: int) -> bytes:
+        reader = self._readers.get(file)
+        if reader is None:
+            reader = self._readers[file] = JournalFile(self.files, file, self.options.keys)
+        return reader.frame(offset, size)
 
     @staticmethod
     def decode_frame(frame: bytes) -> tuple[int, bytes, int, bytes]:
@@ -249,7 +249,7 @@ class Store:
 
     def close_batch(self, is_sync_needed: bool = False) -> Batch:
         """Take what has gathered, after the batch before was written; batches are finished in this order."""
-        batch, self._gathering = self._gathering, Batch()
+        batch, self._gathering = self._gathering, Batch(self.options.tag_bytes)
         batch.is_sync_needed = batch.is_sync_needed or is_sync_needed
         self._end_batch(batch)
         return batch
@@ -315,7 +315,7 @@ class Store:
     def seal_tail(self) -> None:
         """Say in the journal that everything in it is durable, without a sync: called when it goes idle."""
         if self._touched and self.journal.position.file:
-            batch = Batch()
+            batch = Batch(self.options.tag_bytes)
             self._end_batch(batch)
             self.journal.note(batch.buffer)
 
@@ -442,7 +442,7 @@ class Store:
         return entry is None or self.options.sync_of(entry.config) == SYNC_ALWAYS
 
     def _refuse(self, batch: Batch, error: StoreError) -> None:
-        later, self._gathering = self._gathering, Batch()
+        later, self._gathering = self._gathering, Batch(self.options.tag_bytes)
         for group in self.groups.values():
             group.next_index = group.applied + 1
         for entry in (*batch.entries, *later.entries):

@@ -210,7 +210,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 def test_largest_commands_can_be_stored() -> None:
     for command in (
-        Ack(2**63 - 1, 255, (2**64 - 1,) * SEQS_MAX),
+        Ack(2**64 - 1, 255, (2**63 - 1,) * SEQS_MAX),
         PutConsumer(1, "n" * TEXT_BYTES_MAX, nested(CONFIG_DEPTH_MAX)),
         PutConsumer(1, "n", {"list": [1] * SEQS_MAX}),
         Purge(0, b"s" * 65535, 0),

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.core import commands
+from edged.core.frame_twins import scan
+from edged.core.frames import APPEND, COMMAND
 from edged.core.stream_machine import Outcome
 from edged.core.wire import Publish
 from edged.store import recovery
@@ -72,9 +74,9 @@ def ignore(_: Any) -> None:
 
 
 def commit(store: Store, changes: list[tuple[int, list[Publish] | commands.Command]]) -> None:
-    for group, change in changes:
+    for place, (group, change) in enumerate(changes):
         if isinstance(change, list):
-            store.add_appends(group, change, store.options.now_ns(), ignore)
+            store.add_appends(group, change, store.options.now_ns() + place, ignore)
         else:
             store.add(group, change, ignore)
     batch = store.close_batch()
@@ -171,6 +173,30 @@ def test_runs_and_single_records_come_to_the_same_state(
         runs = opened(disk.copy(), options, Replay, monkeypatch)
         single = opened(disk.copy(), options, SingleReplay, monkeypatch)
     assert runs == single
+
+
+def test_messages_behind_a_hole_that_were_refused_are_not_stored_although_nothing_says_why() -> None:
+    disk, options = FakeDisk(), options_with()
+    store = Store.open(disk, options)
+    put_stream(store)
+    commit(store, [(1, [(b"a", None, -1, b"1"), (b"a", None, -1, b"2")])])
+    put_stream(store, max_msgs=2, discard="new")
+    commit(store, [(1, [(b"a", None, -1, b"3"), (b"a", None, -1, b"4")])])
+    commit(store, [(1, commands.Delete(9, False))])
+    store.close()
+    file = disk.open(file_path(1))
+    data = file.read_at(0, file.size())
+    frames = scan(data, store.journal.nonce, HEADER_BYTES).frames
+    # The second message is lost, and with the new limits also why the third and fourth were refused.
+    lost = [frame for frame in frames if frame[1:4] in ((APPEND, 1, 2), (COMMAND, 0, 2))]
+    assert len(lost) == 3
+    for _, _, _, _, start, _ in lost:
+        file.write_at(start, bytes([data[start] ^ 1]))
+    file.close()
+    store = Store.open(disk, options)
+    log = store.stream(1).log
+    assert (log.message_count, log.last_seq, store.groups[1].applied) == (1, 2, 5)
+    assert len(store.report.replay.holes) == 2
 
 
 def test_more_subjects_than_a_byte_can_number_are_replayed_as_they_were() -> None:

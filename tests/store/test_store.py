@@ -12,7 +12,8 @@ from edged.config.jetstream_options import ShedClass, ShedOptions
 from edged.core import commands, headers
 from edged.core.space_rules import SpaceLimits
 from edged.core.stream_machine import Duplicate, Refused, StreamMachine
-from edged.store.errors import StoreBroken, StoreFull
+from edged.store.box import Keyring
+from edged.store.errors import StoreBroken, StoreError, StoreFull
 from edged.store.options import SYNC_ALWAYS, SYNC_INTERVAL, SYNC_OS, StoreOptions
 from edged.store.store import Append, Store
 from tests.lab.fake_disk import FakeDisk
@@ -276,3 +277,59 @@ def test_wear_is_counted_and_kept() -> None:
     assert before > 40_000
     store = reopened(store, disk, options)
     assert 0 < store.room.wear.bytes_written <= before
+
+
+SECRET = b"nobody may read this"
+
+
+def keyring(key: str | None, prev_key: str | None = None) -> Keyring:
+    return Keyring.read(key, prev_key, "aes", {})
+
+
+def texts(store: Store) -> list[bytes]:
+    log = store.stream(1).log
+    return [message.data[:30] for seq in range(1, log.last_seq + 1) if (message := log.get(seq)) is not None]
+
+
+def fill(store: Store, count: int) -> None:
+    for _ in range(count):
+        publish(store, b"secret.subject", SECRET + b" " * 500)
+        store.maintain()
+
+
+def test_an_encrypted_store_keeps_nothing_readable_and_comes_back_with_its_key() -> None:
+    disk, options = FakeDisk(), options_with(keys=keyring("a long enough first key"), tail_bytes=1)
+    store = Store.open(disk, options)
+    put_stream(store)
+    fill(store, 60)
+    assert texts(store) == [SECRET + b" " * 10] * 60
+    store = reopened(store, disk, options)
+    assert texts(store) == [SECRET + b" " * 10] * 60 and store.report.is_clean
+    store.close()
+    assert all(
+        SECRET not in content and b"secret.subject" not in content for content in disk.contents().values()
+    )
+    with pytest.raises(StoreError, match="key"):
+        Store.open(disk, options_with(keys=keyring("another key, long enough")))
+    with pytest.raises(StoreError, match="key"):
+        Store.open(disk, options_with())
+
+
+def test_a_plain_store_becomes_an_encrypted_one_and_keys_are_changed_as_files_are_written_anew() -> None:
+    disk = FakeDisk()
+    store = Store.open(disk, options_with())
+    put_stream(store)
+    fill(store, 40)
+    rings = (
+        keyring("a long enough first key"),
+        keyring("the second, long enough", "a long enough first key"),
+    )
+    for ring in rings:
+        store = reopened(store, disk, options_with(keys=ring))
+        fill(store, 120)
+        assert store.report.is_clean
+    store = reopened(store, disk, options_with(keys=keyring("the second, long enough")))
+    assert texts(store) == [SECRET + b" " * 10] * 280
+    store.close()
+    used = [name for name in disk.contents() if not name.startswith("journal/spare")]
+    assert all(SECRET not in disk.contents()[name] for name in used)
