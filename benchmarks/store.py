@@ -24,6 +24,7 @@ from benchmarks.store_figures import Figure, table
 
 PARTS: Final = ("append", "publish", "ready", "wear")
 _NOISE_CORES: Final = 0.15
+_DISK_CHANGE_MAX: Final = 3.0
 
 
 class Noise:
@@ -58,6 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if foreign_cores > _NOISE_CORES:
         print(
             f"\nNote: other programs kept {foreign_cores:.1f} cores busy: repeat the run on a calm machine."
+        )
+    change = store_append.disk_change(figures)
+    if change > _DISK_CHANGE_MAX:
+        print(
+            f"\nNote: the disk was up to {change:.0f} times slower at some moments of append than at others:"
+            " what was measured while it was slow says nothing about the code."
         )
     if options.json is not None:
         facts["foreign_cores"] = foreign_cores

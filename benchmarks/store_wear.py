@@ -6,9 +6,10 @@ the publisher; the removal is one Expire command for many of them, or a Delete f
 sealed one by one as soon as they are complete, which is the most that can be written: a store that falls
 behind seals less of a queue and merges less.
 
-The system's figures: what the process made dirty in the page cache (`/proc/self/io`, whole pages, without the
-file system's own), and, as root, all that reached a block device with nothing else on it, a file system in an
-image. Message bytes are subjects and payloads.
+The system's figures: what the process made dirty in the page cache (`/proc/self/io`), and, as root, all that
+reached a block device with nothing else on it, a file system in an image. Only the latter is judged: newer
+kernels keep a file in pieces of up to a mebibyte, and the former counts a whole piece for a few bytes in it.
+Message bytes are subjects and payloads.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def measure(folder: Path, messages: int, progress: Callable[[str], None]) -> Ite
         for key, name in _FIGURES.items():
             if key in found:
                 values = (found[key] / found["message_bytes"],)
-                yield Figure(_PART, workload, name, values, "", None if bound is None else at_most(bound))
+                goal = at_most(bound) if bound is not None and key != "process_bytes" else None
+                yield Figure(_PART, workload, name, values, "", goal)
         shutil.rmtree(place)
 
 

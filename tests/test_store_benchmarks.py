@@ -38,6 +38,15 @@ def test_slices_are_compared_with_their_neighbours_of_the_bare_loop() -> None:
     assert pair_ratios([1.0, 1.0, 3.0], [2.0, 4.0]) == (0.5, 0.5)
 
 
+def test_disk_that_became_slower_is_noticed_across_cases() -> None:
+    cases = [
+        Figure("append", case, "bare, a batch", values, "µs")
+        for case, values in (("a", (2.0,)), ("b", (9.0, 3.0)))
+    ]
+    assert store_append.disk_change([*cases, Figure("append", "a", "of bare", (100.0,))]) == 4.5
+    assert store_append.disk_change([]) == 1.0
+
+
 def test_ratio_is_of_medians_and_has_the_case_it_is_given() -> None:
     slow, fast = Figure("ready", "a", "s", (4.0, 6.0, 5.0), "s"), Figure("ready", "b", "s", (2.5,), "s")
     compared = ratio("c", "speed", slow, fast, at_least(1.0))

@@ -94,6 +94,7 @@ class Border:
             "last_batch": store.batch_number,
             "wear": store.room.wear.snapshot(),
             "nonce": store.nonces[next_file],
+            "store_id": store.store_id,
             "groups": groups,
         }
         return cls(next_file, state, moves, list(store.catalog.removed))

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 SPARES_MAX: Final = 2
 """Files kept for another use. More than this are removed, which gives their space back."""
+RECORD_BYTES: Final = 4096
+"""What a batch record takes at most, but for stores with very many streams."""
 SMALL_FILE_BYTES: Final = 256 * 1024
 """The file used when a full disk has no room for a whole one: enough for commands that free space."""
 
@@ -78,12 +80,14 @@ class Journal:
         previous_nonce: int = 0,
         spares: list[str] | None = None,
         keys: Keyring | None = None,
+        store_id: int = 0,
     ) -> None:
         assert file_bytes > HEADER_BYTES, file_bytes
         self._files = files
         self._file_bytes = file_bytes
         self._draw_nonce = draw_nonce
         self._keys = keys
+        self._store_id = store_id
         self._box: Box | None = None
         self._now_ns = now_ns
         self._spares = [f"{JOURNAL}/{name}" for name in spares or ()]
@@ -100,7 +104,9 @@ class Journal:
         # Syncs that failed with nobody waiting for them; whoever reports such things empties the list.
         self.failed_syncs: list[str] = []
         # Files on which the disk failed. They are never synced again, so they cannot be used again either.
+        # Nor are those of an earlier life, of which nobody knows how they fared.
         self._failed: set[int] = set()
+        self._first_number = next_number
         self.number = 0
         # In the current file: where writing goes on, what is durable, and what somebody was told is written.
         self.end = self.synced = self._promised = HEADER_BYTES
@@ -109,6 +115,10 @@ class Journal:
     def position(self) -> Position:
         """Where the next batch goes, if it fits."""
         return Position(self.number, self.end)
+
+    def has_room(self, size: int) -> bool:
+        """Whether a batch of about this size still goes into the current file."""
+        return self._file is not None and self.end + size + RECORD_BYTES <= self._file_size
 
     def commit(self, buffer: FrameBuffer, sync: bool = True, is_small_file_ok: bool = False) -> Position:
         """Write a batch, and make it durable if wished; where it is.
@@ -193,7 +203,8 @@ class Journal:
 
         The one method that may run while another thread is in here: it adds to the list and takes nothing.
         """
-        if len(self._spares) < SPARES_MAX and number not in self._failed:
+        is_good = number >= self._first_number and number not in self._failed
+        if is_good and len(self._spares) < SPARES_MAX:
             self._files.rename(file_path(number), spare_path(number))
             self._spares.append(spare_path(number))
         else:
@@ -270,6 +281,7 @@ class Journal:
             salt if self._box is not None else bytes(SALT_BYTES),
             label,
             self._previous_nonce,
+            self._store_id,
         )
         self._header = header.encode()
 

@@ -25,7 +25,7 @@ COPY_BYTES: Final = 2048
 SALT_BYTES: Final = 16
 KEY_ID_BYTES: Final = 8
 JOURNAL: Final = "journal"
-_LAYOUT: Final = struct.Struct("<8sIIQQQQQ16s8sQ")
+_LAYOUT: Final = struct.Struct("<8sIIQQQQQ16s8sQQ")
 _SUFFIX: Final = ".log"
 _SPARE: Final = "spare-"
 
@@ -42,6 +42,7 @@ class JournalHeader:
     salt: bytes = bytes(SALT_BYTES)
     key_id: bytes = bytes(KEY_ID_BYTES)
     previous_nonce: int = 0
+    store_id: int = 0
 
     def encode(self) -> bytes:
         """The whole header block."""
@@ -57,6 +58,7 @@ class JournalHeader:
             self.salt,
             self.key_id,
             self.previous_nonce,
+            self.store_id,
         )
         copy = fields.ljust(COPY_BYTES, b"\0")
         copy = copy[:8] + struct.pack("<I", zlib.crc32(copy[12:])) + copy[12:]

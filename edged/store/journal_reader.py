@@ -65,8 +65,18 @@ class Chain:
         return self.files[-1][0].number if self.files else 0
 
 
-def read_chain(files: Files, first: int, keys: Keyring | None = None) -> Chain:
-    """Find the files that count, from number `first` on. The keys are for those that are encrypted."""
+def read_chain(
+    files: Files,
+    first: int,
+    keys: Keyring | None = None,
+    needed_from: int | None = None,
+    store_id: int | None = None,
+) -> Chain:
+    """Find the files that count, from number `first` on. The keys are for those that are encrypted.
+
+    Files from `needed_from` on are needed by some checkpoint; what holds one of them is not free. Those of
+    another store than `store_id` are strange.
+    """
     chain = Chain(keys=keys)
     numbers = file_numbers(files.list(JOURNAL))
     chain.highest = max(numbers, default=0)
@@ -76,8 +86,24 @@ def read_chain(files: Files, first: int, keys: Keyring | None = None) -> Chain:
         for number, header in found.items()
         if isinstance(header, JournalHeader) and header.number == number
     }
-    used = list(headers.values())
-    wanted = max((header.number for header in used), default=0)
+    foreign = {number for number, header in headers.items() if store_id not in (None, header.store_id)}
+    _walk(chain, {number: header for number, header in headers.items() if number not in foreign}, first)
+    counted = {header.number for header, _ in chain.files}
+    for number, seen in found.items():
+        if number not in counted:
+            # Void by what a later header says, never used, or taken over from a file that is done with.
+            is_free = (number in headers and number not in foreign) or seen is None
+            oldest = first if needed_from is None else needed_from
+            is_ours = isinstance(seen, JournalHeader) and store_id in (None, seen.store_id)
+            is_free = is_free or (isinstance(seen, JournalHeader) and is_ours and seen.number < oldest)
+            is_free = is_free and number not in chain.missing
+            (chain.unused if is_free else chain.strange).append(number)
+    return chain
+
+
+def _walk(chain: Chain, headers: dict[int, JournalHeader], first: int) -> None:
+    """Follow the headers from the last file back to the first."""
+    wanted = max(headers, default=0)
     end: int | None = None
     nonce: int | None = None
     while wanted >= first and wanted > 0:
@@ -91,15 +117,15 @@ def read_chain(files: Files, first: int, keys: Keyring | None = None) -> Chain:
         chain.files.append((header, end))
         wanted, end, nonce = header.previous_number, header.previous_end, header.previous_nonce
     chain.files.reverse()
-    counted = {header.number for header, _ in chain.files}
-    for number, seen in found.items():
-        if number not in counted:
-            # Void by what a later header says, never used, or taken over from a file before the checkpoint.
-            is_free = number in headers or seen is None
-            is_free = is_free or (isinstance(seen, JournalHeader) and seen.number < first)
-            is_free = is_free and number not in chain.missing
-            (chain.unused if is_free else chain.strange).append(number)
-    return chain
+
+
+def store_id_of(files: Files) -> int | None:
+    """Which store the journal belongs to, by its first file; None without one."""
+    for number in file_numbers(files.list(JOURNAL)):
+        header = read_header(files, number)
+        if header is not None:
+            return header.store_id
+    return None
 
 
 def read_parts(
@@ -182,12 +208,12 @@ class JournalFile:
 
     def __init__(self, files: Files, number: int, keys: Keyring | None) -> None:
         self._path = file_path(number)
-        self._file = files.open(self._path)
-        header = JournalHeader.decode(self._file.read_at(0, HEADER_BYTES), self._path)
-        if header is None or header.number != number:
+        header = read_header(files, number)
+        if header is None:
             raise Damaged("the header of a journal file is gone", self._path, 0)
         self._nonce = header.nonce
         self._box = box_of(header, keys)
+        self._file = files.open(self._path)
 
     def frames(self, offset: int, size: int) -> tuple[bytes, Sequence[Frame]]:
         """Some bytes, as they were before encryption, and the good frames in them."""

@@ -16,7 +16,7 @@ from edged.core.expiry import message_expires_ns
 from edged.core.frame_twins import FrameBuffer
 from edged.core.frames import BATCH
 from edged.core.stream_machine import StreamMachine
-from edged.store.checkpoint import CHECKPOINTS, Checkpoint, load_newest
+from edged.store.checkpoint import CHECKPOINTS, Checkpoint, checkpoint_numbers, load_newest
 from edged.store.errors import Damaged, StoreBroken
 from edged.store.files import Files
 from edged.store.group import CATALOG
@@ -29,6 +29,7 @@ from edged.store.journal_reader import (
     read_chain,
     read_header,
     read_last,
+    store_id_of,
     written_part,
 )
 from edged.store.replay import Replay, ReplayReport
@@ -73,7 +74,9 @@ def recover(store: Store) -> RecoveryReport:
     if checkpoint is not None:
         report.checkpoint = checkpoint.next_file
         _restore(store, checkpoint, report)
-    chain = read_chain(files, report.checkpoint, keys)
+    oldest = min(checkpoint_numbers(files), default=0)
+    store.store_id = _store_id(store, checkpoint)
+    chain = read_chain(files, report.checkpoint, keys, oldest, store.store_id)
     if checkpoint is None and report.bad_checkpoints and not _is_from_the_start(chain):
         raise StoreBroken("no checkpoint can be read; run edged fsck", CHECKPOINTS)
     if checkpoint is not None and not chain.files:
@@ -90,6 +93,13 @@ def recover(store: Store) -> RecoveryReport:
         _move_aside(store, file_path(number), report)
     _tidy_segments(store, checkpoint, report)
     return report
+
+
+def _store_id(store: Store, checkpoint: Checkpoint | None) -> int:
+    if checkpoint is not None:
+        return int(checkpoint.state["store_id"])
+    found = store_id_of(store.files)
+    return store.options.draw_nonce() if found is None else found
 
 
 def _belongs(files: Files, checkpoint: Checkpoint) -> bool:
@@ -117,8 +127,9 @@ def _begin_journal(store: Store, chain: Chain, report: RecoveryReport) -> tuple[
             previous = Position(header.previous_number, header.previous_end)
             previous_nonce = header.previous_nonce
     number = max(chain.highest, report.checkpoint) + 1
-    unused = [file_path(number).rpartition("/")[2] for number in chain.unused]
-    store.begin_journal(number, previous, previous_nonce, [*spare_names(files.list(JOURNAL)), *unused])
+    for unused in chain.unused:
+        files.remove(file_path(unused))
+    store.begin_journal(number, previous, previous_nonce, spare_names(files.list(JOURNAL)))
     known = {} if last is None else {last.number: last}
     if last is None or not is_tail_copied:
         return chain, known
@@ -131,7 +142,8 @@ def _begin_journal(store: Store, chain: Chain, report: RecoveryReport) -> tuple[
     if not store.options.tag_bytes:
         frames = buffer.bytes_at(0, len(buffer))
         known[journal.number] = written_part(journal.number, journal.nonce, frames)
-    return read_chain(files, report.checkpoint, store.options.keys), known
+    chain = read_chain(files, report.checkpoint, store.options.keys, store_id=store.store_id)
+    return chain, known
 
 
 def _is_from_the_start(chain: Chain) -> bool:

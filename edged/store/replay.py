@@ -188,7 +188,7 @@ class Replay:
         self._follow(group, part, position)
         last_seq = group.last_seq
         if isinstance(group.machine, StreamMachine):
-            report = next((one for one in self._reports[group.number] if one.index >= index), None)
+            report = next((one for one in self._reports[group.number] if one.index >= index - 1), None)
             if report is not None:
                 _, refused = self._known[group.number]
                 kept = self._appends_between(group.number, index, report.index, part, position) - refused

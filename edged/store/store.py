@@ -84,6 +84,8 @@ class Store:
         self._lock = lock
         self._gathering = Batch(options.tag_bytes)
         self.batch_number = 0
+        # A random number that all files of the journal carry.
+        self.store_id = 0
         self.nonces: dict[int, int] = {}
         # Segments that are not in use, and before which checkpoint they were given up: [number, path].
         self.condemned: list[Any] = []
@@ -154,6 +156,7 @@ class Store:
             previous_nonce,
             spares,
             options.keys,
+            self.store_id,
         )
 
     # --- streams ---
@@ -393,6 +396,9 @@ class Store:
 
     def _end_batch(self, batch: Batch) -> None:
         self.batch_number += 1
+        if not self.journal.has_room(len(batch.buffer)):
+            # Each file says first how far all groups are: should the one before be lost, so is known what.
+            self._touched.update(self.groups.values())
         applied = tuple(self._report(group) for group in sorted(self._touched, key=lambda one: one.number))
         self._touched.clear()
         journal = self.journal
@@ -456,8 +462,6 @@ class Store:
             if self._cycle is None:
                 self._border = Border.take(self, file)
         self._applied_file = file
-        # Each file says early how far all groups are: should the one before be lost, so is known what.
-        self._touched.update(self.groups.values())
 
 
 def _keep_outcome(

@@ -62,7 +62,7 @@ def test_journal_of_a_small_store_reads_like_this(tmp_path: Path, capsys: pytest
     store.close()
     assert capsys.readouterr().out == (
         'journal file: path=journal/00000000000000000001.log bytes=12000 use="in use" number=1'
-        " nonce=f2a74de452e6b439 created_ns=1700000000000000000 previous=0 previous_end=0"
+        " nonce=6513270e269e0d37 created_ns=1700000000000000000 previous=0 previous_end=0"
         " key=none\n"
         "  command: offset=4096 group=0 index=1 bytes=69 command=PutStream stream_group=1"
         " stream_id=01010101010101010101010101010101 account=A name=ORDERS"
