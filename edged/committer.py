@@ -49,6 +49,8 @@ class LocalCommitter:
         self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._synced_ns = store.options.now_ns()
+        # When the batch that gathers is to be written at the latest; None while nothing waits for that.
+        self.flush_due_ns: int | None = None
         self._thread_batches_left = 0
         # The measured time of a small batch, as a moving average; None before the first.
         self.commit_s: float | None = None
@@ -76,8 +78,11 @@ class LocalCommitter:
         self._waiting_for_room.append(call)
 
     def flush(self) -> None:
-        """Start writing what has gathered, unless a batch is on its way. Called at the end of every turn."""
-        while self._on_its_way is None and self._store.has_gathered:
+        """Start writing what has gathered, unless a batch is on its way. Called at the end of every turn.
+
+        With a group_commit_delay it waits for more; then flush() is called again at `flush_due_ns`.
+        """
+        while self._on_its_way is None and self._store.has_gathered and not self._is_waiting_for_more():
             if self._is_inline():
                 self._write_here(self._store.close_batch())
             else:
@@ -138,6 +143,18 @@ class LocalCommitter:
             self._store.end_cycle()
 
     # --- inside ---
+
+    def _is_waiting_for_more(self) -> bool:
+        options = self._store.options
+        if not options.group_commit_delay_ns or not self._store.is_sync_needed:
+            return False
+        now_ns = options.now_ns()
+        if self.flush_due_ns is None:
+            self.flush_due_ns = now_ns + options.group_commit_delay_ns
+        if now_ns < self.flush_due_ns and self._store.gathered_bytes < options.group_commit_bytes:
+            return True
+        self.flush_due_ns = None
+        return False
 
     def _make_room(self) -> None:
         if self._waiting_for_room and not self.is_full:

@@ -207,3 +207,18 @@ def test_closing_finishes_everything_that_was_submitted(always_threads: None) ->
         it.publish(1)
         it.committer.close()
         assert it.outcomes == [1, 2]
+
+
+def test_with_a_delay_a_batch_waits_for_more_until_it_is_due_or_large(always_threads: None) -> None:
+    with world(group_commit_delay_ns=5_000_000, group_commit_bytes=10_000) as it:
+        it.publish(1)
+        it.committer.flush()
+        assert it.committer.thread_batches == 0
+        assert it.committer.flush_due_ns == it.now_ns + 5_000_000
+        it.now_ns += 5_000_000
+        it.committer.flush()
+        it.run_until(lambda: it.outcomes == [1])
+        it.publish(100, b"y" * 100)
+        it.committer.flush()
+        it.run_until(lambda: len(it.outcomes) == 101)
+        assert it.committer.thread_batches == 2

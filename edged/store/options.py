@@ -30,6 +30,10 @@ class StoreOptions:
     journal_file_bytes: int = 32 * 1024 * 1024
     sync: str = SYNC_ALWAYS
     sync_interval_ns: int = 2_000_000_000
+    # How long, and up to how many bytes, a batch gathers although the disk is free. With 0 it is written at
+    # once, and only what comes while the disk works is gathered.
+    group_commit_delay_ns: int = 0
+    group_commit_bytes: int = 1024 * 1024
     space: SpaceLimits = NO_LIMITS
     shed: ShedOptions = NOTHING_TO_SHED
     memory_bytes_max: int = -1
@@ -49,6 +53,8 @@ class StoreOptions:
             journal_file_bytes=options.journal_file_bytes,
             sync=options.sync,
             sync_interval_ns=int(options.sync_interval_s * 1e9),
+            group_commit_delay_ns=int((options.group_commit_delay_s or 0) * 1e9),
+            group_commit_bytes=options.group_commit_bytes,
             space=SpaceLimits(options.max_store, options.free_space_min, reserve_bytes),
             shed=options.shed,
             memory_bytes_max=options.max_memory,
