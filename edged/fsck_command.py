@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     config = asked.flags.get("c", asked.flags.get("config"))
     directory, keys = find_store(asked.words[0] if asked.words else None, config, USAGE)
     progress = Progress(sys.stderr, time.monotonic)
-    files = StoreFiles(directory, ReadOnlyCalls(on_read=progress.add))
+    files = StoreFiles(directory, ReadOnlyCalls(on_read=progress.add), keys)
     try:
         lock = files.lock_if_there()
     except StoreError as error:

@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     words = list(asked.words)
     config = asked.flags.get("c", asked.flags.get("config"))
     directory, keys = find_store(_directory(words, config is not None), config, USAGE)
-    files = StoreFiles(directory)
+    files = StoreFiles(directory, keys=keys)
     limits = Asked("payload" in asked.flags, _top(asked.flags.get("top", "10")))
     is_damaged = False
     try:

@@ -72,7 +72,7 @@ def read_checkpoints(files: StoreFiles) -> Iterator[tuple[int, Checkpoint | None
         path = checkpoint_path(number)
         blob = files.read_all(path)
         try:
-            found = decode_checkpoint(blob, path)
+            found = decode_checkpoint(blob, path, files.keys)
         except Damaged as error:
             yield number, None, error.what
             continue

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from edged.store.box import Keyring
 from edged.store.errors import StoreBroken
 from edged.store.files import Bytes, File, Names, OperatingSystem, RealFiles, SystemCalls
 
@@ -159,9 +160,10 @@ class FoundFile:
 
 
 class StoreFiles(RealFiles):
-    """The files below a store's root, to be read."""
+    """The files below a store's root, to be read, with the keys for what is encrypted."""
 
-    def __init__(self, root: str, calls: ReadOnlyCalls | None = None) -> None:
+    def __init__(self, root: str, calls: ReadOnlyCalls | None = None, keys: Keyring | None = None) -> None:
+        self.keys = keys or Keyring()
         self.calls = calls if calls is not None else ReadOnlyCalls()
         super().__init__(root, self.calls)
         self.root = os.path.abspath(root)  # noqa: PTH100 - as in RealFiles, to which it must be equal

@@ -121,7 +121,7 @@ class FoundStreams:
 def chain_from(files: StoreFiles, first: int) -> Chain:
     """The journal from a file on, or from the oldest there is."""
     oldest = min(file_numbers(files.list(JOURNAL)), default=0)
-    return read_chain(files, max(first, oldest))
+    return read_chain(files, max(first, oldest), files.keys)
 
 
 def is_from_the_start(chain: Chain) -> bool:

@@ -133,7 +133,7 @@ def salvage(files: StoreFiles, target: str, keys: Keyring, plan: Plan = lambda t
 
 
 def _check_new(partial: Path, keys: Keyring) -> None:
-    report = verify(StoreFiles(str(partial)), keys)
+    report = verify(StoreFiles(str(partial), keys=keys), keys)
     if report.status != Severity.NOTE:
         raise StoreBroken(f"the new store is not right ({report.summary})", str(partial))
 
@@ -210,7 +210,7 @@ def _put_aside(files: StoreFiles) -> list[Checkpoint]:
     for one in files.below(LOST_AND_FOUND):
         if CHECKPOINTS in one.path:
             try:
-                good.append(decode_checkpoint(files.read_all(one.path), one.path))
+                good.append(decode_checkpoint(files.read_all(one.path), one.path, files.keys))
             except Damaged:
                 continue
     return sorted(good, key=lambda checkpoint: checkpoint.next_file, reverse=True)
@@ -221,7 +221,7 @@ def _put_aside(files: StoreFiles) -> list[Checkpoint]:
 
 def _write(files: RealFiles, found: FoundStreams, keys: Keyring, generation: int, salvaged: Salvaged) -> None:
     _write_predecessor(files, generation)
-    store = Store.open(files, StoreOptions(journal_file_bytes=SMALL_FILE_BYTES))
+    store = Store.open(files, StoreOptions(journal_file_bytes=SMALL_FILE_BYTES, keys=keys))
     try:
         _begin(store)
         for stream in found.streams:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from edged.core.batch_record import Applied, BatchRecord
 from edged.core.commands import Command, Config, Delete, Expire, Purge, PutStream, Shed
 from edged.core.expiry import message_expires_ns
-from edged.core.frame_twins import decode_append, scan
+from edged.core.frame_twins import decode_append
 from edged.core.frames import HEADER_BYTES
 from edged.core.message import Message
 from edged.core.stream_machine import MessageLog, Outcome, StreamMachine
@@ -26,10 +26,10 @@ from edged.store.block_cache import BlockCache
 from edged.store.box import Keyring
 from edged.store.checkpoint import Checkpoint
 from edged.store.errors import Damaged, StoreBroken
-from edged.store.files import File, Files
+from edged.store.files import Files
 from edged.store.group import CATALOG, Catalog, Group, LogMaker, StreamEntry
-from edged.store.journal_file import file_path
-from edged.store.journal_reader import Chain, Part
+from edged.store.journal_file import JournalHeader
+from edged.store.journal_reader import Chain, JournalFile, Part
 from edged.store.memory_log import MemoryLog
 from edged.store.message_index import LostRange
 from edged.store.replay import Hole, Replay, ReplayReport
@@ -166,8 +166,8 @@ class ReadState:
     def __init__(self, files: Files, keys: Keyring, is_following: bool = False) -> None:
         self._files = files
         self._keys = keys
-        self._readers: dict[int, File] = {}
-        self._nonces: dict[int, int] = {}
+        self._readers: dict[int, JournalFile] = {}
+        self._headers: dict[int, JournalHeader] = {}
         self.cache = BlockCache(CACHE_BYTES)
         self.groups: dict[int, Group] = {}
         self.catalog = WatchedCatalog(self.groups, self._make_log, is_following)
@@ -204,7 +204,7 @@ class ReadState:
 
     def replay(self, chain: Chain, refused: Mapping[int, set[int]] | None = None) -> ReplayReport:
         """Apply the journal. Raises StoreBroken for what a newer version wrote."""
-        self._nonces.update((header.number, header.nonce) for header, _ in chain.files)
+        self._headers.update((header.number, header) for header, _ in chain.files)
         replay = FollowingReplay(self._files, chain, self.groups, refused or {})
         try:
             report = replay.run()
@@ -268,12 +268,9 @@ class ReadState:
     def _read_hot(self, file: int, offset: int, size: int) -> bytes:
         reader = self._readers.get(file)
         if reader is None:
-            reader = self._readers[file] = self._files.open(file_path(file))
-        found = reader.read_at(offset, size)
-        frames = scan(found, self._nonces[file], 0, offset).frames
-        if len(frames) != 1 or frames[0][0] != 0:
-            raise Damaged("a message cannot be read", file_path(file), offset)
-        return found
+            reader = JournalFile(self._files, file, self._keys, self._headers[file])
+            self._readers[file] = reader
+        return reader.frame(offset, size)
 
 
 def _decode_frame(frame: bytes) -> tuple[int, bytes, int, bytes]:

@@ -237,7 +237,7 @@ def checkpoint_items(files: StoreFiles, path: str, is_brief: bool = False) -> It
     """A checkpoint: what it says of the store, then of its streams."""
     blob = files.read_all(path)
     try:
-        found = decode_checkpoint(blob, path)
+        found = decode_checkpoint(blob, path, files.keys)
     except StoreError as error:
         yield _damage(path, error, error.offset)
         return
@@ -312,7 +312,7 @@ def _newest(files: StoreFiles) -> Checkpoint | None:
     for number in reversed(checkpoint_numbers(files)):
         path = checkpoint_path(number)
         try:
-            return decode_checkpoint(files.read_all(path), path)
+            return decode_checkpoint(files.read_all(path), path, files.keys)
         except Damaged:
             continue
     return None

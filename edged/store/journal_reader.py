@@ -206,9 +206,11 @@ def _read_part(files: Files, header: JournalHeader, end: int | None, keys: Keyri
 class JournalFile:
     """A journal file from which single frames are read."""
 
-    def __init__(self, files: Files, number: int, keys: Keyring | None) -> None:
+    def __init__(
+        self, files: Files, number: int, keys: Keyring | None, header: JournalHeader | None = None
+    ) -> None:
         self._path = file_path(number)
-        header = read_header(files, number)
+        header = header or read_header(files, number)
         if header is None:
             raise Damaged("the header of a journal file is gone", self._path, 0)
         self._nonce = header.nonce
