@@ -16,6 +16,8 @@ NATS_COMMAND_VERSION := v0.4.0
 VENV := .venv
 VENV_PYTHON := $(VENV)/bin/python
 STAMPS := $(VENV)/stamps
+# Of `make test-debian`: beside .venv, with other versions of the libraries.
+DEBIAN := build/debian-12
 RESULTS := build/results
 NODE := tests/clients/node
 CODE := edged hub spark_ingest tests benchmarks tools setup.py
@@ -73,6 +75,12 @@ test-extra: venv $(VENV)/bin/nats ## Run the tests that drive the real `nats` co
 	@mkdir -p $(RESULTS)
 	$(PYTEST) -m extra --junitxml=$(RESULTS)/test-extra.xml $(ARGS)
 
+.PHONY: test-debian
+test-debian: venv $(STAMPS)/debian ## Run the fast tests with the versions of the libraries that Debian 12 ships.
+	@mkdir -p $(RESULTS)
+	$(DEBIAN)/bin/python -m pytest -p no:cacheprovider -m "not real and not slow and not extra" \
+	  --junitxml=$(RESULTS)/test-debian.xml $(ARGS)
+
 .PHONY: check
 check: venv lint ## Before a commit: format, lint, types, tidiness and the fast tests. Under a minute.
 	@# In two halves at a time, so that it stays under a minute on two cores.
@@ -116,7 +124,7 @@ venv: $(STAMPS)/native ## Build .venv: the daemon, its native twin, and all that
 .PHONY: clean
 clean: ## Remove all that make has built. ./data stays.
 	rm -rf $(VENV) build dist *.egg-info $(NODE)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f edged/core/*.so edged/core/_native.c edged/core/_frames.c edged/core/_runs.c edged/core/_rows.c
+	rm -f edged/core/*.so edged/core/_native.c edged/core/_frames.c edged/core/_runs.c edged/core/_rows.c edged/core/_codes.c edged/core/_s2.c
 	find $(filter-out setup.py,$(CODE)) -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the steps behind them ---
@@ -145,8 +153,15 @@ $(STAMPS)/dev: pyproject.toml setup.py | $(STAMPS)/venv
 	@touch $(STAMPS)/run $(STAMPS)/native $@
 
 # The installation has built the twin already; this does it again when its source changes.
-$(STAMPS)/native: edged/core/_native.pyx edged/core/_frames.pyx edged/core/_frames.pxd edged/core/_runs.pyx edged/core/_rows.pyx | $(STAMPS)/dev
+$(STAMPS)/native: edged/core/_native.pyx edged/core/_frames.pyx edged/core/_frames.pxd edged/core/_runs.pyx edged/core/_rows.pyx edged/core/_codes.pyx edged/core/_s2.pyx | $(STAMPS)/dev
 	@EDGED_REQUIRE_NATIVE=1 $(VENV_PYTHON) setup.py --quiet build_ext --inplace
+	@touch $@
+
+$(STAMPS)/debian: tools/debian-12.txt pyproject.toml | $(STAMPS)/dev
+	@echo "Installing the libraries of Debian 12 into $(DEBIAN)"
+	@$(PYTHON) -m venv --clear $(DEBIAN)
+	@$(DEBIAN)/bin/pip install -c tools/debian-12.txt -r tools/debian-12.txt \
+	  pytest pytest-trio hypothesis nats-py nkeys aiohttp trustme
 	@touch $@
 
 $(NODE)/node_modules/.stamp: $(NODE)/package.json $(NODE)/package-lock.json

@@ -1,5 +1,4 @@
-"""Appending with a sync for every batch, as a part of what the disk does with the same bytes and nothing
-else.
+"""Appending with a sync for every batch, as a part of what the bare disk does with the same bytes.
 
 The disk is not the same from one second to the next, so slices of a bare loop and of ours take turns: bare,
 ours, bare, ours, ..., bare. Each slice of ours is compared with its two neighbours, and the median of that

@@ -1,18 +1,20 @@
 """The door of the edge: commands go to the journal in batches, and come back as outcomes.
 
 Everything that one turn of the event loop produced is one batch. While the disk works on it the next one
-gathers. On a disk that syncs fast the batch is written right here, which spares two switches between threads;
-on others a thread of its own waits for the disk, and wakes the event loop when it is done. Old journal files
-are sealed in one more thread.
+gathers. On a disk that syncs fast a small batch is written right here, which spares two switches between
+threads; others are written by a thread that waits for the disk, and wakes the event loop when it is done. Old
+journal files are sealed in one more thread, and the next one is made ready in another.
 
-Rules: all methods are called in the event loop's thread. One batch is on its way at a time. `wake` is called
-in the other threads and must only make the loop call `collect()` soon.
+Rules: all methods are called in the event loop's thread. At most two batches are on their way: the second one
+is there for the moment when the thread has written the first, so that a fast disk does not wait for the loop.
+`wake` is called in the other threads and must only make the loop call `collect()` soon.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -31,6 +33,10 @@ INLINE_S: Final = 0.000_250
 SLOW_S: Final = 0.002
 """A disk that took this long gets the thread for a while, so that the loop does not stand still again."""
 SMALL_BATCH_BYTES: Final = 64 * 1024
+AHEAD_BYTES: Final = 32 * 1024
+"""So much is a batch worth a sync of its own: it need not wait for more until the one before is written."""
+AHEAD_S: Final = 0.001
+"""On a disk that takes longer, the time between two batches is nothing, and one sync for more is worth it."""
 PATIENCE_BATCHES: Final = 256
 """How many batches the thread keeps after the disk was slow."""
 
@@ -41,10 +47,13 @@ class LocalCommitter:
     def __init__(self, store: Store, wake: Callable[[], None]) -> None:
         self._store = store
         self._wake = wake
-        self._on_its_way: Batch | None = None
+        self._on_their_way: deque[Batch] = deque()
         self._written: queue.SimpleQueue[Batch] = queue.SimpleQueue()
         self._sealed: queue.SimpleQueue[Cycle] = queue.SimpleQueue()
         self._sealing: threading.Thread | None = None
+        self._upkeep: threading.Thread | None = None
+        # The journal file in use when the one after it was last made ready.
+        self._prepared_in = -1
         self._waiting_for_room: list[Callable[[], None]] = []
         self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -71,32 +80,34 @@ class LocalCommitter:
     def is_full(self) -> bool:
         """Whether so much waits that whoever submits should stop reading until there is room."""
         store = self._store
-        return store.gathered_bytes >= COMMIT_QUEUE_BYTES_MAX or store.unsealed_files > UNSEALED_FILES_MAX
+        waiting_bytes = store.gathered_bytes
+        if len(self._on_their_way) > 1:
+            # The first one is at the disk; the second waits like what gathers.
+            waiting_bytes += self._on_their_way[1].gathered_bytes
+        return waiting_bytes >= COMMIT_QUEUE_BYTES_MAX or store.unsealed_files > UNSEALED_FILES_MAX
 
     def when_there_is_room(self, call: Callable[[], None]) -> None:
         """Call back once the queue has been taken."""
         self._waiting_for_room.append(call)
 
     def flush(self) -> None:
-        """Start writing what has gathered, unless a batch is on its way. Called at the end of every turn.
+        """Start writing what has gathered, unless the disk is busy enough. Called at the end of every turn.
 
         With a group_commit_delay it waits for more; then flush() is called again at `flush_due_ns`.
         """
-        while self._on_its_way is None and self._store.has_gathered and not self._is_waiting_for_more():
-            if self._is_inline():
-                self._write_here(self._store.close_batch())
-            else:
-                self._send(self._store.close_batch())
+        while not self._on_their_way and self._is_inline() and self._is_ready():
+            self._write_here(self._store.close_batch())
+        self._send_more()
         self._make_room()
 
     def collect(self) -> None:
         """Finish what the threads have done, and give them more. Called soon after each wake()."""
         while not self._written.empty():
             batch = self._written.get()
-            self._on_its_way = None
-            if batch.error is None and self._store.has_gathered and not self._is_inline():
+            self._on_their_way.popleft()
+            if batch.error is None:
                 # The disk goes on while this one is applied. After an error what gathered is refused as well.
-                self._send(self._store.close_batch())
+                self._send_more()
             self._store.finish(batch)
         while not self._sealed.empty():
             self._sealed.get()
@@ -105,12 +116,16 @@ class LocalCommitter:
         self.flush()
         self._seal()
         self._catch_up()
+        self._prepare()
 
     def tend(self, now_ns: int) -> None:
         """Whatever is due by the clock; called about every second."""
         self._seal()
         self._catch_up()
-        if self._on_its_way is not None or self._store.has_gathered:
+        self._store.turn_if_full(now_ns)
+        if self._store.is_disk_waiting(now_ns):
+            self._look_after_disk(now_ns)
+        if not self.is_idle:
             return
         options = self._store.options
         if self._store.has_unsynced and now_ns - self._synced_ns >= options.sync_interval_ns:
@@ -118,12 +133,11 @@ class LocalCommitter:
             self._send(self._store.close_batch(is_sync_needed=True))
             return
         self._store.seal_tail()
-        self._store.tend(now_ns)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing is on its way."""
-        return self._on_its_way is None and not self._store.has_gathered
+        return not self._on_their_way and not self._store.has_gathered
 
     def close(self) -> None:
         """Finish everything that was submitted, and end the threads."""
@@ -131,11 +145,12 @@ class LocalCommitter:
             self._work.put(None)
             self._thread.join()
             self._thread = None
-        if self._sealing is not None:
-            self._sealing.join()
+        for thread in (self._sealing, self._upkeep):
+            if thread is not None:
+                thread.join()
         while not self._written.empty():
             self._store.finish(self._written.get())
-        self._on_its_way = None
+        self._on_their_way.clear()
         while self._store.has_gathered:
             self._write_here(self._store.close_batch())
         if self._sealing is not None:
@@ -143,6 +158,21 @@ class LocalCommitter:
             self._store.end_cycle()
 
     # --- inside ---
+
+    def _is_ready(self) -> bool:
+        """Whether there is a batch, and it need not wait for more."""
+        return self._store.has_gathered and not self._is_waiting_for_more()
+
+    def _send_more(self) -> None:
+        """Give the thread what it may have."""
+        while self._is_thread_free() and not self._is_inline() and self._is_ready():
+            self._send(self._store.close_batch())
+
+    def _is_thread_free(self) -> bool:
+        if not self._on_their_way:
+            return True
+        is_fast = self.commit_s is not None and self.commit_s < AHEAD_S
+        return len(self._on_their_way) == 1 and is_fast and self._store.gathered_bytes >= AHEAD_BYTES
 
     def _is_waiting_for_more(self) -> bool:
         options = self._store.options
@@ -171,7 +201,7 @@ class LocalCommitter:
         return self.commit_s < INLINE_S and store.gathered_bytes <= SMALL_BATCH_BYTES
 
     def _send(self, batch: Batch) -> None:
-        self._on_its_way = batch
+        self._on_their_way.append(batch)
         self._thread_batches_left -= 1
         self.thread_batches += 1
         if self._thread is None:
@@ -186,6 +216,7 @@ class LocalCommitter:
         self.inline_batches += 1
         self._store.finish(batch)
         self._seal()
+        self._prepare()
 
     def _measure(self, took_s: float, size: int) -> None:
         if took_s > SLOW_S:
@@ -216,6 +247,24 @@ class LocalCommitter:
         if self._sealing is None and self._store.is_border_missed and self.is_idle:
             self._store.journal.rotate()
             self._send(self._store.close_batch(is_sync_needed=True))
+
+    def _prepare(self) -> None:
+        """Have a file ready before the one in use is full."""
+        journal = self._store.journal
+        number = journal.number
+        if number == self._prepared_in:
+            return
+        if journal.is_prepared or self._look_after_disk(self._store.options.now_ns()):
+            self._prepared_in = number
+
+    def _look_after_disk(self, now_ns: int) -> bool:
+        """Do in a thread of its own what may take long and nobody waits for; False if one is still at it."""
+        if self._upkeep is not None and self._upkeep.is_alive():
+            return False
+        target = self._store.look_after_disk
+        self._upkeep = threading.Thread(target=target, args=(now_ns,), name="upkeep", daemon=True)
+        self._upkeep.start()
+        return True
 
     def _run(self, cycle: Cycle) -> None:
         cycle.run()

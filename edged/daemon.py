@@ -11,7 +11,6 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from edged.server.reload import Reloader, ReloadRefused
 from edged.server.server import Server
 from edged.server.system import SystemServices
 from edged.server.tls_context import TlsConfigError
+from edged.store.errors import StoreError
 from edged.systemd import notify
 from edged.version import EDGED_VERSION, NATS_VERSION
 
@@ -52,7 +52,7 @@ def run(options: Options, config_path: Path | None, flags_reapply: Callable[[Opt
     exit_code = 0
     try:
         trio.run(serve, options, log, LocalRouter(), load_again, strict_exception_groups=True)
-    except* (ListenError, TlsConfigError, OSError) as group:
+    except* (ListenError, TlsConfigError, StoreError, OSError) as group:
         for error in _leaves(group):
             log.fatal(str(error))
         exit_code = 1
@@ -62,9 +62,6 @@ def run(options: Options, config_path: Path | None, flags_reapply: Callable[[Opt
 
 async def serve(options: Options, log: Log, router: Router, load_again: LoadOptions) -> None:
     """Serve until a signal ends it."""
-    if options.jetstream is not None:
-        log.warn("JetStream is configured, but this version has core messaging only: it stays off")
-        options = replace(options, jetstream=None)
     async with trio.open_nursery() as nursery:
         server = Server(options, log, router, nursery)
         log.info(
@@ -72,6 +69,7 @@ async def serve(options: Options, log: Log, router: Router, load_again: LoadOpti
         )
         monitor = Monitor(server)
         system = SystemServices(server, monitor)
+        await _open_jetstream(server)
         listeners = _listen(server)
         for listener in listeners:
             nursery.start_soon(listener.run)
@@ -79,6 +77,8 @@ async def serve(options: Options, log: Log, router: Router, load_again: LoadOpti
         nursery.start_soon(server.deadlines.run)
         nursery.start_soon(server.reactor.run)
         nursery.start_soon(system.run)
+        if server.jetstream is not None:
+            nursery.start_soon(server.jetstream.run)
         reloader = Reloader(server, monitor, listeners, load_again)
         system.reload = partial(_reload, server, reloader)
         with _pid_file(options), _ports_file(options, listeners, monitor):
@@ -91,7 +91,18 @@ async def serve(options: Options, log: Log, router: Router, load_again: LoadOpti
             await _obey_signals(server, listeners, reloader, system)
             notify.stopping()
             await _stop(server, listeners, system)
+            if server.jetstream is not None:
+                server.jetstream.close()
         nursery.cancel_scope.cancel()
+
+
+async def _open_jetstream(server: Server) -> None:
+    """Open the store before anybody can connect: what was acknowledged is there from the first moment."""
+    if server.options.jetstream is not None:
+        # Much code that a daemon without JetStream does not need.
+        from edged.server.jetstream.jetstream import JetStream
+
+        server.jetstream = await JetStream.open(server)
 
 
 async def _obey_signals(

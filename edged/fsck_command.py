@@ -18,9 +18,25 @@ from edged.store.fsck import verify
 from edged.store.fsck_files import ReadOnlyCalls, StoreFiles
 from edged.store.fsck_report import Finding, Report, Severity
 from edged.store.fsck_salvage import Salvaged, SalvageRefused, salvage
-from edged.store_arguments import StoreCommandError, find_store, parse_words
+from edged.store_arguments import HELP_FLAGS, StoreCommandError, find_store, parse_words
 
 USAGE: Final = "edged fsck STORE_DIR [--salvage NEW_DIR] [-c CONFIG] [--json]"
+HELP: Final = f"""Usage: {USAGE}
+
+Verifies every byte of a store that no daemon has open, and says what is wrong, what it costs and what to do.
+The store is only read; nothing in it is changed.
+
+  --salvage NEW_DIR   write what can be read of it as a new store to this directory
+  -c, --config FILE   take the directory of the store and the keys from this configuration
+  --json              for programs
+  -h, --help          show this
+
+Exit status:
+  0  clean
+  1  there is damage, and it costs nothing: a copy or a repair makes up for it
+  2  messages, or something else that was stored, are lost
+  3  the store cannot be read, is in use, or the command is wrong
+"""
 EXIT_UNREADABLE: Final = 3
 _BAR_CHARACTERS: Final = 30
 _BAR_INTERVAL_S: Final = 0.2
@@ -36,7 +52,11 @@ _TITLES: Final = {
 
 def run(arguments: Sequence[str]) -> int:
     """Verify or salvage, and report; StoreCommandError when that does not work."""
-    asked = parse_words(arguments, frozenset(("json",)), frozenset(("c", "config", "salvage")), USAGE)
+    switches = frozenset(("json", *HELP_FLAGS))
+    asked = parse_words(arguments, switches, frozenset(("c", "config", "salvage")), USAGE)
+    if asked.flags.keys() & HELP_FLAGS:
+        print(HELP, end="")
+        return 0
     if len(asked.words) > 1:
         raise StoreCommandError(f"one store at a time: {USAGE}")
     config = asked.flags.get("c", asked.flags.get("config"))

@@ -24,12 +24,28 @@ from edged.store.inspect import (
     one_stream,
     overview,
 )
-from edged.store_arguments import StoreCommandError, find_store, parse_words
+from edged.store_arguments import HELP_FLAGS, StoreCommandError, find_store, parse_words
 
 USAGE: Final = (
     "edged inspect STORE_DIR [journal|checkpoint|segment|stream NAME|file PATH] "
     "[--payload] [--top N] [-c CONFIG] [--json]"
 )
+HELP: Final = f"""Usage: {USAGE}
+
+Shows the files of a store: without more words all of them in brief, else the journal, the checkpoints, the
+segments, one stream or one file. Nothing is locked and nothing is changed: a daemon may have the store open.
+
+  --payload           show the beginning of the data of messages, too
+  --top N             how many subjects of a segment to show (10)
+  -c, --config FILE   take the directory of the store and the keys from this configuration
+  --json              for programs, a line for each thing
+  -h, --help          show this
+
+Exit status:
+  0  all that was looked at is whole
+  1  damage was shown, or something for which the key is missing
+  3  there is nothing to show, or the command is wrong
+"""
 EXIT_DAMAGED: Final = 1
 EXIT_NOTHING: Final = 3
 _INDENTED: Final = frozenset(
@@ -47,8 +63,11 @@ _PARTS: Final[dict[str, Callable[[StoreFiles, Keyring, Asked], Iterator[Item]]]]
 
 def run(arguments: Sequence[str]) -> int:
     """Show it; StoreCommandError when that does not work."""
-    switches, values = frozenset(("json", "payload")), frozenset(("c", "config", "top"))
+    switches, values = frozenset(("json", "payload", *HELP_FLAGS)), frozenset(("c", "config", "top"))
     asked = parse_words(arguments, switches, values, USAGE)
+    if asked.flags.keys() & HELP_FLAGS:
+        print(HELP, end="")
+        return 0
     words = list(asked.words)
     config = asked.flags.get("c", asked.flags.get("config"))
     directory, keys = find_store(_directory(words, config is not None), config, USAGE)

@@ -4,8 +4,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from edged.store.box import Keyring, KeyUnusable
+
+HELP_FLAGS: Final = frozenset(("h", "help"))
 
 
 class StoreCommandError(Exception):

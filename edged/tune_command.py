@@ -26,6 +26,16 @@ from edged.store.errors import StoreError
 from edged.store.files import RealFiles
 from edged.store.tune import measure
 
+USAGE: Final = "edged tune [DIR] [--seconds N] [--json]"
+HELP: Final = f"""Usage: {USAGE}
+
+Measures how fast the disk under a directory writes and syncs, and recommends settings for it. What it writes
+there is removed at the end.
+
+  --seconds N   how long to measure (10)
+  --json        for programs
+  -h, --help    show this
+"""
 SECONDS_DEFAULT: Final = 10.0
 SECONDS_MAX: Final = 3600.0
 _BAR_CHARACTERS: Final = 40
@@ -64,7 +74,7 @@ def parse_arguments(arguments: Sequence[str]) -> TuneArguments:
         elif name == "seconds":
             seconds = _seconds(value if equals else rest.pop(0) if rest else "")
         else:
-            raise TuneError(f"unknown flag {word}: edged tune [DIR] [--seconds N] [--json]")
+            raise TuneError(f"unknown flag {word}: {USAGE}")
     return TuneArguments(directory or ".", seconds, is_json)
 
 
@@ -80,6 +90,9 @@ def _seconds(text: str) -> float:
 
 def run(arguments: Sequence[str]) -> int:
     """Measure and report; TuneError when that does not work."""
+    if {"-h", "-help", "--help"} & {*arguments}:
+        print(HELP, end="")
+        return 0
     asked = parse_arguments(arguments)
     if not Path(asked.directory).is_dir():
         raise TuneError(f"{asked.directory} is no directory: name the one that the store is or will be in")

@@ -14,8 +14,9 @@ import pytest
 from edged import committer as committer_module
 from edged.committer import LocalCommitter
 from edged.core import commands
+from edged.core.space_rules import SpaceLimits
 from edged.core.stream_machine import Outcome
-from edged.store.errors import StoreError
+from edged.store.errors import OutcomeUnknown, StoreError
 from edged.store.options import StoreOptions
 from edged.store.store import Store
 from tests.lab.fake_disk import FakeDisk
@@ -24,7 +25,7 @@ DEADLINE_S = 20
 
 
 class SlowDisk(FakeDisk):
-    """Syncs of the journal wait at a gate."""
+    """Syncs of the journal wait at a gate. `syncs` are those of the file that the journal is at."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,11 +33,15 @@ class SlowDisk(FakeDisk):
         self.gate.set()
         self.syncs = 0
         self.error: OSError | None = None
+        self.written_path = ""
 
     def check(self, operation: str, path: str) -> None:
+        if operation == "write" and path.startswith("journal/"):
+            self.written_path = path
         if operation == "sync" and path.startswith("journal/"):
             assert self.gate.wait(DEADLINE_S)
-            self.syncs += 1
+            # A file that is only made ready is synced as well, whenever that happens.
+            self.syncs += path == self.written_path
             if self.error is not None:
                 raise self.error
         super().check(operation, path)
@@ -180,10 +185,12 @@ def test_without_sync_nothing_waits_for_the_disk_until_the_interval_is_over() ->
         it.committer.flush()
         assert it.outcomes == [1, 2, 3] and it.disk.syncs == syncs
         it.committer.tend(it.now_ns + 1_000_000_000)
-        assert it.store.has_unsynced
+        assert it.store.has_unsynced and it.disk.syncs == syncs
         it.committer.tend(it.now_ns + 3_000_000_000)
         it.run_until(lambda: it.committer.is_idle)
-        assert not it.store.has_unsynced
+        assert not it.store.has_unsynced and it.disk.syncs == syncs + 1
+        it.committer.tend(it.now_ns + 6_000_000_000)
+        assert it.committer.is_idle and it.disk.syncs == syncs + 1
 
 
 def test_complete_journal_files_are_sealed_in_the_background_and_freed(always_threads: None) -> None:
@@ -222,3 +229,162 @@ def test_with_a_delay_a_batch_waits_for_more_until_it_is_due_or_large(always_thr
         it.committer.flush()
         it.run_until(lambda: len(it.outcomes) == 101)
         assert it.committer.thread_batches == 2
+
+
+# --- a second batch on its way ---
+
+LARGE = b"y" * 1000
+LARGE_COUNT = committer_module.AHEAD_BYTES // 1000 + 1
+
+
+@contextmanager
+def two_on_their_way(**options: Any) -> Iterator[World]:
+    """One message at the disk, which waits; behind it LARGE_COUNT messages with the thread; then one more."""
+    options.setdefault("journal_file_bytes", 1024 * 1024)
+    with world(**options) as it:
+        it.committer.commit_s = committer_module.INLINE_S
+        it.disk.gate.clear()
+        it.publish(1)
+        it.committer.flush()
+        it.publish(LARGE_COUNT, LARGE)
+        it.committer.flush()
+        it.publish(1)
+        it.committer.flush()
+        assert it.committer.thread_batches == 2 and it.outcomes == []
+        yield it
+
+
+def test_a_large_batch_goes_to_the_thread_while_another_is_at_the_disk(always_threads: None) -> None:
+    with two_on_their_way() as it:
+        syncs = it.disk.syncs
+        it.disk.gate.set()
+        it.run_until(lambda: len(it.outcomes) == LARGE_COUNT + 2)
+        assert it.outcomes == list(range(1, LARGE_COUNT + 3))
+        assert it.committer.thread_batches == 3 and it.disk.syncs == syncs + 3
+
+
+def test_on_a_slow_disk_everything_gathers_until_the_batch_before_is_written(always_threads: None) -> None:
+    with world(journal_file_bytes=1024 * 1024) as it:
+        it.committer.commit_s = committer_module.AHEAD_S
+        it.disk.gate.clear()
+        it.publish(1)
+        it.committer.flush()
+        it.publish(LARGE_COUNT, LARGE)
+        it.committer.flush()
+        assert it.committer.thread_batches == 1
+        it.disk.gate.set()
+        it.run_until(lambda: len(it.outcomes) == LARGE_COUNT + 1)
+        assert it.committer.thread_batches == 2
+
+
+def test_when_a_batch_fails_the_one_behind_it_is_not_written_and_all_are_told_in_order(
+    always_threads: None,
+) -> None:
+    with two_on_their_way() as it:
+        told: list[str] = []
+        it.committer.submit(0, commands.RemoveStream(9), lambda result: told.append(type(result).__name__))
+        it.disk.error = OSError(errno.EIO, "bad disk")
+        before = it.store.room.wear.bytes_written
+        it.disk.gate.set()
+        it.run_until(lambda: len(it.outcomes) == 3)
+        assert all(isinstance(outcome, OutcomeUnknown) for outcome in it.outcomes)
+        assert len({id(outcome) for outcome in it.outcomes}) == 1
+        assert told == ["OutcomeUnknown"] and it.committer.is_idle
+        assert it.store.room.wear.bytes_written - before < len(LARGE), "the second batch was written"
+        it.disk.error = None
+        it.publish(2)
+        it.committer.flush()
+        it.run_until(lambda: len(it.outcomes) == 5)
+        assert it.outcomes[-2:] == [1, 2]
+
+
+def test_commands_that_come_between_two_refusals_are_refused_behind_them(
+    always_threads: None,
+) -> None:
+    with two_on_their_way() as it:
+        it.disk.error = OSError(errno.EIO, "bad disk")
+        it.disk.gate.set()
+        # The first of the two is collected alone, as if the loop was faster than the thread.
+        assert it.woken.acquire(timeout=DEADLINE_S) and it.woken.acquire(timeout=DEADLINE_S)
+        first, second = it.committer._written.get(), it.committer._written.get()
+        it.committer._on_their_way.popleft()
+        it.store.finish(first)
+        assert len(it.outcomes) == 1
+        it.publish(3)
+        it.committer._written.put(second)
+        it.disk.error = None
+        it.committer.collect()
+        assert len(it.outcomes) == 4
+        assert all(isinstance(outcome, OutcomeUnknown) for outcome in it.outcomes)
+        it.publish(1)
+        it.committer.flush()
+        it.run_until(lambda: it.committer.is_idle)
+        assert it.outcomes[-1] == 1
+
+
+def test_after_a_failure_with_a_batch_behind_it_a_restart_finds_what_was_told(always_threads: None) -> None:
+    with two_on_their_way() as it:
+        it.disk.error = OSError(errno.EIO, "bad disk")
+        it.disk.gate.set()
+        it.run_until(lambda: it.committer.is_idle)
+        it.disk.error = None
+        it.publish(3, b"kept")
+        it.committer.flush()
+        it.run_until(lambda: it.committer.is_idle)
+        assert it.outcomes[-3:] == [1, 2, 3]
+        again = Store.open(it.disk.copy(), it.store.options)
+        assert again.report.is_clean and again.stream(1).log.message_count == 3
+        found = [again.stream(1).log.get(seq) for seq in (1, 2, 3)]
+        assert [message and message.data for message in found] == [b"kept"] * 3
+        again.close()
+
+
+def test_a_batch_that_waits_behind_another_counts_for_the_queue(
+    always_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with two_on_their_way() as it:
+        monkeypatch.setattr(committer_module, "COMMIT_QUEUE_BYTES_MAX", committer_module.AHEAD_BYTES)
+        assert it.store.gathered_bytes < 1000 and it.committer.is_full
+        it.disk.gate.set()
+        it.run_until(lambda: it.committer.is_idle)
+        assert not it.committer.is_full
+
+
+# --- under load ---
+
+
+def test_the_next_file_is_made_ready_while_batches_are_on_their_way(always_threads: None) -> None:
+    with world() as it:
+        numbers = set()
+        made_ready = 0
+        for _ in range(60):
+            it.publish(5, LARGE)
+            it.committer.flush()
+            it.publish(5, LARGE)
+            it.woken.acquire(timeout=DEADLINE_S)
+            it.committer.collect()
+            if it.store.journal.number not in numbers:
+                numbers.add(it.store.journal.number)
+                assert it.committer._upkeep is not None
+                it.committer._upkeep.join(DEADLINE_S)
+                made_ready += it.store.journal.is_prepared
+        assert len(numbers) > 3 and made_ready == len(numbers)
+
+
+def test_the_reserve_is_made_by_the_clock_while_batches_are_on_their_way(always_threads: None) -> None:
+    disk = SlowDisk()
+    it = World(disk, space=SpaceLimits(reserve_bytes=100_000))
+    disk.remove("reserve")
+    it.store.room.governor.is_reserve_held = False
+    disk.gate.clear()
+    it.publish(1)
+    it.committer.flush()
+    it.publish(1)
+    it.committer.tend(it.now_ns + 1_000_000_000)
+    assert not it.committer.is_idle and it.committer._upkeep is not None
+    disk.gate.set()
+    it.committer._upkeep.join(DEADLINE_S)
+    assert "reserve" in disk.list("") and it.store.room.governor.is_reserve_held
+    it.run_until(lambda: it.committer.is_idle)
+    it.committer.close()
+    it.store.close()

@@ -31,8 +31,9 @@ from edged.config.readers import (
     text_map,
     texts,
 )
-from edged.config.table import Context, Table, items_of, key, read_block
+from edged.config.table import Context, Reader, Table, items_of, key, read_block
 
+_META_COMPACT = "the list of streams is written with every checkpoint"
 _KIB = 1024
 _MIB = 1024 * 1024
 
@@ -53,6 +54,17 @@ def _sync(context: Context, value: Value, name: str) -> dict[str, object]:
 
 def _group_commit_delay(_context: Context, value: Value, name: str) -> float | None:
     return None if value.data == "auto" else go_duration(value, name)
+
+
+def _without_effect(read: Reader, reason: str) -> Reader:
+    """A key of nats-server for something that edged does otherwise: its value is checked all the same."""
+
+    def checked(context: Context, value: Value, name: str) -> dict[str, object]:
+        read(context, value, name)
+        context.warn(f"{name} has no effect: {reason}", value.position)
+        return {}
+
+    return checked
 
 
 def _domain(context: Context, value: Value, name: str) -> str | None:
@@ -87,6 +99,7 @@ LIMITS = Table(
         key("max_ack_pending", integer()),
         key("max_ha_assets", integer()),
         key("max_request_batch", integer()),
+        key("default_max_consumers", integer()),
         key("duplicate_window", text_duration, "duplicate_window_s"),
         key("batch", _batch, None, block=BATCH),
     ),
@@ -195,10 +208,10 @@ JETSTREAM = Table(
         key("request_queue_limit", integer(), zero_is_default=True),
         key("info_queue_limit", integer(), zero_is_default=True),
         key("max_outstanding_catchup", size_from_zero),
-        key("meta_compact", integer()),
-        key("meta_compact_size", size_from_zero),
-        key("meta_compact_sync", boolean),
-        key("max_concurrent_io", integer(4, 8192)),
+        key("meta_compact", _without_effect(integer(), _META_COMPACT), None),
+        key("meta_compact_size", _without_effect(size_from_zero, _META_COMPACT), None),
+        key("meta_compact_sync", _without_effect(boolean, _META_COMPACT), None),
+        key("max_concurrent_io", _without_effect(integer(4, 8192), "one thread writes, one seals"), None),
     ),
     refused={"tpm": "edged takes its encryption key from key, not from a TPM"},
 )

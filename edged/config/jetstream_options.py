@@ -17,6 +17,7 @@ class JetStreamLimits:
     max_ack_pending: int = 0
     max_ha_assets: int = 0
     max_request_batch: int = 0
+    default_max_consumers: int = 0  # of a stream that does not say how many it may have
     duplicate_window_s: float = 0.0
     batch_max_inflight_per_stream: int = 0
     batch_max_inflight_total: int = 0
@@ -95,7 +96,3 @@ class JetStreamOptions:
     request_queue_limit: int = 10_000
     info_queue_limit: int = 10_000
     max_outstanding_catchup: int = 0
-    meta_compact: int = 0
-    meta_compact_size: int = 0
-    meta_compact_sync: bool = False
-    max_concurrent_io: int = 0  # 0: decided from the number of processors

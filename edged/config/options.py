@@ -205,6 +205,8 @@ class AccountOptions:
     nkey: str | None = None
     users: tuple[UserOptions, ...] = ()
     jetstream: AccountJetStream | None = None
+    # Limits by number of replicas ("R1", "R3"), which only tokens have; with any, `jetstream` is that of R1.
+    jetstream_tiers: tuple[tuple[str, AccountJetStream], ...] = ()
     stream_exports: tuple[StreamExport, ...] = ()
     service_exports: tuple[ServiceExport, ...] = ()
     stream_imports: tuple[StreamImport, ...] = ()

@@ -5,6 +5,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 cdef enum:
     HEADER_BYTES = 24
     APPEND_BYTES = 14
+    # Above it are flags, see frames.py.
+    HEADER_SIZE_MASK = 0x7FFFFFF
 
 
 # --- little endian, whatever the machine; compilers make one instruction of each ---

@@ -115,10 +115,12 @@ cdef class FrameBuffer:
     cdef Py_ssize_t exports
     cdef Py_ssize_t tag_bytes
 
-    def __cinit__(self, Py_ssize_t tag_bytes=0):
+    def __cinit__(self, Py_ssize_t tag_bytes=0, Py_ssize_t capacity=0):
         self.data = NULL
         self.tag_bytes = tag_bytes
         self.used = self.capacity = self.exports = 0
+        if capacity > 0:
+            self.grow(min(capacity, KEPT_BYTES_MAX))
 
     def __dealloc__(self):
         free(self.data)
@@ -139,6 +141,14 @@ cdef class FrameBuffer:
             raise BufferError("Existing exports of data: object cannot be re-sized")
         return 0
 
+    cdef int grow(self, Py_ssize_t capacity) except -1:
+        cdef unsigned char* grown = <unsigned char*>realloc(self.data, capacity)
+        if grown == NULL:
+            raise MemoryError()
+        self.data = grown
+        self.capacity = capacity
+        return 0
+
     cdef unsigned char* extend(self, int64_t kind, int64_t group, int64_t index, Py_ssize_t size) except NULL:
         """Append a frame without its body; return where the body goes."""
         if not (0 < kind <= 0xFF and 0 <= group <= GROUP_MAX and 0 <= index <= INDEX_MAX):
@@ -148,15 +158,8 @@ cdef class FrameBuffer:
         self.require_unseen()
         size += self.tag_bytes
         cdef Py_ssize_t needed = self.used + HEADER_BYTES + size
-        cdef Py_ssize_t capacity = self.capacity
-        cdef unsigned char* grown
-        if needed > capacity:
-            capacity = max(needed, 2 * capacity, 4096)
-            grown = <unsigned char*>realloc(self.data, capacity)
-            if grown == NULL:
-                raise MemoryError()
-            self.data = grown
-            self.capacity = capacity
+        if needed > self.capacity:
+            self.grow(max(needed, 2 * self.capacity, 4096))
         cdef unsigned char* frame = self.data + self.used
         store64(frame, 0)
         store32(frame + 8, <uint32_t>size)
@@ -232,6 +235,13 @@ cdef class FrameBuffer:
         if not (0 <= offset <= self.used and 0 <= size <= self.used - offset):
             raise AssertionError((offset, size, self.used))
         return PyBytes_FromStringAndSize(<char*>self.data + offset if size else NULL, size)
+
+    def cut(self, Py_ssize_t size):
+        """Forget the frames behind the first `size` bytes."""
+        if not 0 <= size <= self.used:
+            raise AssertionError((size, self.used))
+        self.require_unseen()
+        self.used = size
 
     def clear(self):
         """Forget all frames."""
@@ -437,7 +447,7 @@ def decode_append(data, Py_ssize_t body_start, Py_ssize_t body_size):
 
 
 cdef tuple append_at(const unsigned char* body, Py_ssize_t body_size):
-    cdef Py_ssize_t header_bytes = load32(body + 8)
+    cdef Py_ssize_t header_bytes = load32(body + 8) & HEADER_SIZE_MASK
     cdef Py_ssize_t subject_bytes = body[12] | body[13] << 8
     cdef Py_ssize_t rest = body_size - APPEND_BYTES - subject_bytes
     cdef const char* subject = <const char*>body + APPEND_BYTES

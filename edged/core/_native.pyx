@@ -441,11 +441,12 @@ cdef class Subscription:
     cdef readonly Outbox outbox
     cdef readonly object handler
     cdef list inbox
+    cdef readonly Subscription gatherer
     cdef public uint64_t delivered
     cdef public uint64_t deliveries_max
     cdef public bint closed
 
-    def __init__(self, bytes subject, queue, bytes sid, outbox, handler=None):
+    def __init__(self, bytes subject, queue, bytes sid, outbox, handler=None, with_=None):
         assert (outbox is None) != (handler is None), "a subscription has an outbox or a handler"
         self.subject = subject
         self.queue = queue
@@ -453,6 +454,7 @@ cdef class Subscription:
         self.outbox = outbox
         self.handler = handler
         self.inbox = [] if outbox is None else None
+        self.gatherer = with_
         self.delivered = self.deliveries_max = 0
         self.closed = False
 
@@ -534,6 +536,21 @@ cdef inline bint is_reserved(const char* reply, Py_ssize_t size) noexcept nogil:
         or (size >= 8 and memcmp(reply, b"$JS.ACK.", 8) == 0)
         or (size >= 5 and memcmp(reply, b"_GR_.", 5) == 0)
     )
+
+
+def are_plain(messages):
+    cdef tuple publish
+    cdef bytes reply
+    cdef Py_ssize_t size
+    for publish in messages:
+        if <long long>publish[2] > 0:
+            return False
+        reply = publish[1]
+        if reply is not None:
+            size = PyBytes_GET_SIZE(reply)
+            if size >= 3 and memcmp(PyBytes_AS_STRING(reply) + size - 3, b"$FI", 3) == 0:
+                return False
+    return True
 
 
 cdef class Fanout:
@@ -619,6 +636,64 @@ cdef class Fanout:
         self.walk(route, origin, &message, unanswered)
         return self.delivered_count != before
 
+    def acknowledge(self, messages, uint64_t first_seq, bytes head, replies):
+        cdef dict routes = replies.routes
+        cdef dict inboxes = replies.inboxes
+        cdef dict literals = replies.literals
+        cdef uint64_t seq = first_seq
+        cdef Py_ssize_t head_size = PyBytes_GET_SIZE(head)
+        cdef Py_ssize_t size, prefix_size = -1
+        cdef const char* prefix = NULL
+        cdef const char* name
+        cdef char* text = <char*>malloc(head_size + 32)
+        cdef char* at
+        cdef bytes reply, kept
+        cdef Route route = None
+        cdef Message message
+        if text == NULL:
+            raise MemoryError()
+        memcpy(text, PyBytes_AS_STRING(head), head_size)
+        message.reply = NULL
+        message.reply_size = -1
+        message.header_bytes = -1
+        message.data = text
+        try:
+            for publish in messages:
+                reply = (<tuple>publish)[1]
+                if reply is not None:
+                    at = put_number(text + head_size, <Py_ssize_t>seq)
+                    at[0] = b'}'
+                    message.data_size = at + 1 - text
+                    name = PyBytes_AS_STRING(reply)
+                    size = PyBytes_GET_SIZE(reply)
+                    message.subject = name
+                    message.subject_size = size
+                    # The reply subjects of one client mostly differ in the last token only.
+                    if not (
+                        prefix_size > 0
+                        and size > prefix_size
+                        and memcmp(name, prefix, prefix_size) == 0
+                        and memchr(name + prefix_size, b'.', size - prefix_size) == NULL
+                        and reply not in literals
+                    ):
+                        route = routes.get(reply)
+                        prefix_size = -1
+                        if route is None:
+                            route = replies.resolve(reply)
+                            kept = reply[: reply.rfind(b".") + 1]
+                            if inboxes.get(kept) is route:
+                                prefix = PyBytes_AS_STRING(kept)
+                                prefix_size = PyBytes_GET_SIZE(kept)
+                    if route.special is not None:
+                        prefix_size = -1
+                        route.special(None, (reply, None, -1, PyBytes_FromStringAndSize(text, message.data_size)))
+                    elif self.walk(route, None, &message, False):
+                        prefix_size = -1
+                seq += 1
+        finally:
+            free(text)
+        self.call_handlers()
+
     cdef uint64_t delivered_count
 
     cdef bint walk(self, Route route, Outbox origin, Message* message, bint unanswered) except -1:
@@ -690,6 +765,8 @@ cdef class Fanout:
         if message.reply_size >= 0:
             reply = PyBytes_FromStringAndSize(message.reply, message.reply_size)
         subscription.delivered += 1
+        if subscription.gatherer is not None:
+            subscription = subscription.gatherer
         if not subscription.inbox:
             self.touched.append((subscription, origin))
         subscription.inbox.append((

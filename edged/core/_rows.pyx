@@ -12,7 +12,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from edged.core._frames cimport APPEND_BYTES, HEADER_BYTES, Found, Frames, load32, load64
+from edged.core._frames cimport APPEND_BYTES, HEADER_BYTES, HEADER_SIZE_MASK, Found, Frames, load32, load64
 
 from array import array as _array
 
@@ -45,7 +45,7 @@ cdef int read_record(Record* record, const unsigned char* data, Py_ssize_t data_
     if found.size < APPEND_BYTES or <int64_t>found.size > rest:
         raise ValueError(f"no append of {found.size} bytes at {found.position + HEADER_BYTES}")
     record.ts_ns = load64(body)
-    record.header_bytes = load32(body + 8)
+    record.header_bytes = load32(body + 8) & HEADER_SIZE_MASK
     record.subject_bytes = <uint32_t>body[12] | <uint32_t>body[13] << 8
     record.subject = body + APPEND_BYTES
     rest = <int64_t>found.size - APPEND_BYTES - <int64_t>record.subject_bytes

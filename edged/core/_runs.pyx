@@ -6,7 +6,7 @@ Frames come from a scan of `_frames.pyx`; a list of them, as the reference makes
 
 from cpython cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -26,6 +26,7 @@ cdef Py_ssize_t BODY_BYTES_MAX = _frames.BODY_BYTES_MAX
 cdef uint32_t APPEND = _frames.APPEND
 
 cdef enum:
+    FIRST_UNSURE = 1
     LAST_UNSURE = 2
 
 
@@ -186,6 +187,162 @@ cdef int count_messages(table, array.array numbers, uint64_t first_seq, array.ar
         counts.data.as_ulonglongs[number] += 1
         lasts.data.as_ulonglongs[number] = seq
     return 0
+
+
+cdef class Subjects:
+    """The columns of a segment's subjects, checked, and the way from one name to the next."""
+
+    cdef array.array sizes
+    cdef array.array counts
+    cdef array.array firsts
+    cdef array.array spans
+    cdef bytes joined
+    cdef uint64_t first_seq
+    cdef Py_ssize_t count
+    cdef const char* name
+
+    def __init__(self, columns):
+        self.first_seq, self.joined, self.sizes, self.counts, self.firsts, self.spans = columns
+        cdef array.array column
+        cdef Py_ssize_t position
+        cdef uint64_t total = 0
+        self.count = len(self.sizes)
+        for column in (self.sizes, self.counts, self.firsts, self.spans):
+            if column.typecode not in ("B", "H", "I", "Q"):
+                raise TypeError(column.typecode)
+            if len(column) != self.count:
+                raise ValueError(f"{self.count} subjects with {len(self.counts)} counts")
+        for position in range(self.count):
+            total += number_at(self.sizes, position)
+            if number_at(self.sizes, position) > <uint64_t>len(self.joined):
+                raise ValueError(f"{self.count} subjects with {len(self.counts)} counts")
+        if total != <uint64_t>len(self.joined):
+            raise ValueError(f"{self.count} subjects with {len(self.counts)} counts")
+        self.name = PyBytes_AS_STRING(self.joined)
+
+    cdef bytes next_name(self, Py_ssize_t position):
+        """The name at a position; asked for each of them in order."""
+        cdef Py_ssize_t size = number_at(self.sizes, position)
+        cdef bytes name = PyBytes_FromStringAndSize(self.name, size)
+        self.name += size
+        return name
+
+
+def enter_counted(table, columns, is_exact):
+    """Count the messages of a segment behind all others; the numbers of its subjects, as numbers_of() does.
+
+    A subject without messages is left out. If not exact, the seqs are bounds: some messages are gone.
+    """
+    cdef Subjects subjects = Subjects(columns)
+    cdef dict known = table.numbers
+    cdef Py_ssize_t next_number = len(table.names)
+    cdef array.array numbers = array.clone(NUMBERS, subjects.count, False)
+    cdef list new = []
+    cdef PyObject* found
+    cdef Py_ssize_t position
+    cdef bytes name
+    for position in range(subjects.count):
+        name = subjects.next_name(position)
+        found = PyDict_GetItem(known, name)
+        if found != NULL:
+            numbers.data.as_uints[position] = <object>found
+        elif number_at(subjects.counts, position):
+            numbers.data.as_uints[position] = next_number + len(new)
+            known[name] = next_number + len(new)
+            new.append(name)
+        else:
+            numbers.data.as_uints[position] = 0
+    table.add_numbered(new)
+    # Only now, because the columns move when subjects are added.
+    count_summaries(table, numbers, subjects, is_exact)
+    return numbers
+
+
+def numbers_of(dict known not None, columns):
+    """The numbers of a segment's subjects, and 0 for one that has none."""
+    cdef Subjects subjects = Subjects(columns)
+    cdef array.array numbers = array.clone(NUMBERS, subjects.count, False)
+    cdef PyObject* found
+    cdef Py_ssize_t position
+    cdef bytes name
+    for position in range(subjects.count):
+        name = subjects.next_name(position)
+        found = PyDict_GetItem(known, name)
+        numbers.data.as_uints[position] = 0 if found == NULL else <object>found
+    return numbers
+
+
+cdef inline uint64_t number_at(array.array column, Py_ssize_t position) noexcept:
+    cdef int size = column.ob_descr.itemsize
+    if size == 1:
+        return column.data.as_uchars[position]
+    if size == 2:
+        return column.data.as_ushorts[position]
+    if size == 4:
+        return column.data.as_uints[position]
+    return column.data.as_ulonglongs[position]
+
+
+cdef int count_summaries(table, array.array numbers, Subjects subjects, bint is_exact) except -1:
+    cdef array.array counts = table.counts
+    cdef array.array firsts = table.firsts
+    cdef array.array lasts = table.lasts
+    cdef bytearray unsure = table.unsure
+    cdef unsigned char* unsure_at = unsure
+    cdef size_t known_count = min(len(counts), len(firsts), len(lasts), len(unsure))
+    cdef Py_ssize_t position
+    cdef size_t number
+    cdef uint64_t first, more
+    for position in range(len(numbers)):
+        more = number_at(subjects.counts, position)
+        if more == 0:
+            continue
+        number = numbers.data.as_uints[position]
+        if number >= known_count:
+            raise IndexError(number)
+        first = subjects.first_seq + number_at(subjects.firsts, position)
+        if counts.data.as_ulonglongs[number] == 0:
+            firsts.data.as_ulonglongs[number] = first
+            unsure_at[number] = 0 if is_exact else FIRST_UNSURE
+        counts.data.as_ulonglongs[number] += more
+        lasts.data.as_ulonglongs[number] = first + number_at(subjects.spans, position)
+        if is_exact:
+            unsure_at[number] &= ~LAST_UNSURE
+        else:
+            unsure_at[number] |= LAST_UNSURE
+    return 0
+
+
+def order_of(array.array numbers not None):
+    """The positions of numbers in the order of their size, equal ones as they come; a range if they grow."""
+    if numbers.ob_descr.typecode != c"I":
+        raise TypeError(numbers.typecode)
+    cdef Py_ssize_t count = len(numbers)
+    cdef unsigned int* number_at = numbers.data.as_uints
+    cdef Py_ssize_t position
+    cdef size_t largest = 0
+    cdef bint is_growing = True
+    for position in range(count):
+        if number_at[position] > largest:
+            largest = number_at[position]
+        if position and number_at[position] < number_at[position - 1]:
+            is_growing = False
+    if is_growing:
+        return range(count)
+    if largest > 8 * <size_t>count + 65536:
+        # There would be more to count than to sort.
+        return _runs.order_of(numbers)
+    cdef array.array starts = array.clone(NUMBERS, largest + 2, True)
+    cdef unsigned int* start_at = starts.data.as_uints
+    for position in range(count):
+        start_at[number_at[position] + 1] += 1
+    for position in range(1, <Py_ssize_t>largest + 1):
+        start_at[position] += start_at[position - 1]
+    cdef array.array order = array.clone(NUMBERS, count, False)
+    for position in range(count):
+        order.data.as_uints[start_at[number_at[position]]] = position
+        start_at[number_at[position]] += 1
+    return order
 
 
 def frames_of_kind(frames, uint32_t kind):

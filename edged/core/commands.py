@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 
 import msgpack
 
-from edged.core.frames import GROUP_MAX, SUBJECT_BYTES_MAX
+from edged.core.frames import BODY_BYTES_MAX, GROUP_MAX, SUBJECT_BYTES_MAX
 
 COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
 # What one command can list, be it seqs or entries of a configuration. Who has more makes several commands.
@@ -151,6 +151,18 @@ class Shed:
     ts_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """A message that was lost, from somebody who still had it, comes back under its seq."""
+
+    tag: ClassVar[int] = 12
+    seq: int
+    ts_ns: int
+    subject: bytes
+    header_bytes: int
+    data: bytes
+
+
 Command = (
     PutStream
     | RemoveStream
@@ -163,6 +175,7 @@ Command = (
     | Ack
     | Skip
     | Shed
+    | Refill
 )
 
 
@@ -188,6 +201,10 @@ def _is_text(value: Any) -> bool:
 
 def _is_subject(value: Any) -> bool:
     return type(value) is bytes and len(value) <= SUBJECT_BYTES_MAX
+
+
+def _is_data(value: Any) -> bool:
+    return type(value) is bytes and len(value) <= BODY_BYTES_MAX
 
 
 def _is_stream_id(value: Any) -> bool:
@@ -229,7 +246,7 @@ _CLASSES: Final[dict[int, type[Command]]] = {
     command.tag: command
     for command in (
         *(PutStream, RemoveStream, Delete, Purge, Expire, PutConsumer, RemoveConsumer),
-        *(Dispatch, Ack, Skip, Shed),
+        *(Dispatch, Ack, Skip, Shed, Refill),
     )
 }
 # A name means the same in every command.
@@ -252,8 +269,19 @@ _CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
     "subject": _is_subject,
     "erase": _is_flag,
     "kind": _is_kind,
+    "header_bytes": _is_number,
+    "data": _is_data,
 }
 _NAMES: Final = {tag: tuple(field.name for field in fields(known)) for tag, known in _CLASSES.items()}
+
+
+# How a refill begins: a list of its tag and its fields.
+_REFILL_START: Final = bytes([0x90 | 1 + len(_NAMES[Refill.tag]), Refill.tag])
+
+
+def _bytes_max(body: bytes) -> int:
+    """How large a command may be. A message has room for as much as the frame in which it came at first."""
+    return BODY_BYTES_MAX if body.startswith(_REFILL_START) else COMMAND_BYTES_MAX
 
 
 def encode(command: Command) -> bytes:
@@ -265,14 +293,14 @@ def encode(command: Command) -> bytes:
             raise ValueError(f"{name} of {type(command).__name__} cannot be stored")
         values.append(_differences(value) if name == "seqs" else value)
     body: bytes = msgpack.packb(values)
-    if len(body) > COMMAND_BYTES_MAX:
+    if len(body) > _bytes_max(body):
         raise ValueError(f"{type(command).__name__} of {len(body)} bytes is too large to be stored")
     return body
 
 
 def decode(body: bytes) -> Command:
     """The command in the body of a COMMAND frame; ValueError if it is none, UnknownCommand if it is new."""
-    if len(body) > COMMAND_BYTES_MAX:
+    if len(body) > _bytes_max(body):
         raise ValueError(f"a command of {len(body)} bytes")
     values = msgpack.unpackb(body, max_array_len=SEQS_MAX, max_map_len=SEQS_MAX)
     if type(values) is not list or not values or type(values[0]) is not int:

@@ -25,6 +25,12 @@ class ConsumerState:
         # Handed out and not settled yet: seq -> (when last, how often).
         self.pending: dict[int, tuple[int, int]] = {}
 
+    @property
+    def filters(self) -> tuple[bytes, ...]:
+        """The subjects that it wants; `>` without a filter."""
+        wanted = self.config.get("filter_subjects") or [self.config.get("filter_subject") or ">"]
+        return tuple(subject.encode() for subject in wanted)
+
     def dispatched(self, seqs: tuple[int, ...], ts_ns: int) -> None:
         """Messages were handed out."""
         for seq in seqs:

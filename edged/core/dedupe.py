@@ -1,6 +1,7 @@
 """Message ids seen within a window, so that a publish repeated by its sender is stored once.
 
-Rules: ids are remembered by the time of their message, which the caller gives; nothing here reads a clock.
+Rules: ids are remembered by the time of their message, which the caller gives; nothing here reads a clock. A
+window of 0 remembers nothing.
 Invariant: `_order` holds every id of `_seqs` exactly once, in the order of time.
 """
 
@@ -25,18 +26,20 @@ class Dedupe:
 
     def seen(self, message_id: bytes, now_ns: int) -> int | None:
         """The seq of the message with this id, if it is within the window."""
-        self._forget(now_ns)
+        order = self._order
+        if order and order[0][0] <= now_ns - self.window_ns:
+            self._forget(now_ns)
         return self._seqs.get(message_id)
 
     def remember(self, message_id: bytes, seq: int, ts_ns: int) -> None:
-        """A message with a new id was stored."""
-        assert message_id not in self._seqs, message_id
-        self._seqs[message_id] = seq
-        self._order.append((ts_ns, message_id))
+        """A message with this id was stored. One that is known already keeps its first seq."""
+        if message_id not in self._seqs and self.window_ns > 0:
+            self._seqs[message_id] = seq
+            self._order.append((ts_ns, message_id))
 
     def _forget(self, now_ns: int) -> None:
-        oldest_ns = now_ns - self.window_ns
-        while self._order and self._order[0][0] < oldest_ns:
+        newest_ns = now_ns - self.window_ns
+        while self._order and self._order[0][0] <= newest_ns:
             del self._seqs[self._order.popleft()[1]]
 
     def snapshot(self) -> list[Any]:

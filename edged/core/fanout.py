@@ -15,7 +15,7 @@ This is the reference; `_native.pyx` is its twin and runs under the same tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol
 
 from edged.core.limits import STALL_BYTES
@@ -42,6 +42,25 @@ class Owner(Protocol):
 
     def reply_delivered(self, reply: bytes) -> None:
         """A message with a reply subject was delivered to this connection, which may answer it once."""
+
+
+class Replies(Protocol):
+    """Where answers go: the routes of an account's reply subjects, as edged/server/account.py keeps them."""
+
+    @property
+    def routes(self) -> dict[bytes, Route]:
+        """Routes by subject."""
+
+    @property
+    def inboxes(self) -> dict[bytes, Route]:
+        """Routes by all but the last token, for subjects that nobody subscribed to by their full name."""
+
+    @property
+    def literals(self) -> Container[bytes]:
+        """The subjects that somebody subscribed to by their full name."""
+
+    def resolve(self, subject: bytes) -> Route:
+        """Compute the route of a subject, and cache it where that pays."""
 
 
 class Outbox:
@@ -101,12 +120,16 @@ class Outbox:
 
 
 class Subscription:
-    """One SUB of a connection (`outbox` set), or a consumer inside the server (`handler` set)."""
+    """One SUB of a connection (`outbox` set), or a consumer inside the server (`handler` set).
+
+    Several with handlers may gather `with_` a first one: its handler gets the messages of all, in order.
+    """
 
     __slots__ = (
         "closed",
         "delivered",
         "deliveries_max",
+        "gatherer",
         "handler",
         "inbox",
         "outbox",
@@ -122,6 +145,7 @@ class Subscription:
         sid: bytes,
         outbox: Outbox | None,
         handler: Handler | None = None,
+        with_: Subscription | None = None,
     ) -> None:
         assert (outbox is None) != (handler is None), "a subscription has an outbox or a handler"
         self.subject = subject
@@ -130,6 +154,8 @@ class Subscription:
         self.outbox = outbox
         self.handler = handler
         self.inbox: list[Publish] = []
+        # Who gathers the messages, None when that is this one.
+        self.gatherer = with_
         self.delivered = 0
         self.deliveries_max = 0
         self.closed = False
@@ -162,6 +188,14 @@ class Route:
     def is_empty(self) -> bool:
         """Whether nobody listens."""
         return not self.plain and not self.queues and self.special is None
+
+
+def are_plain(messages: Sequence[Publish]) -> bool:
+    """Whether none of these has headers, or a reply subject of a fast batch, which ends with `$FI`."""
+    return not any(
+        header_bytes > 0 or (reply is not None and reply.endswith(b"$FI"))
+        for _, reply, header_bytes, _ in messages
+    )
 
 
 class Fanout:
@@ -222,6 +256,23 @@ class Fanout:
                 origin.owner.no_responders(subject, reply)
         return delivered
 
+    def acknowledge(self, messages: Sequence[Publish], first_seq: int, head: bytes, replies: Replies) -> None:
+        """Answer each message that names a reply subject: `head`, its number, and a closing brace.
+
+        The numbers count up from `first_seq`. Handlers are called when all are answered.
+        """
+        for seq, message in enumerate(messages, first_seq):
+            reply = message[1]
+            if reply is None:
+                continue
+            answer = (reply, None, -1, b"%s%d}" % (head, seq))
+            route = replies.routes.get(reply) or replies.resolve(reply)
+            if route.special is not None:
+                route.special(None, answer)
+            else:
+                self.deliver(route, None, answer, False)
+        self._call_handlers()
+
     def _offer(self, recipient: Recipient, origin: Outbox | None, message: Publish) -> bool:
         """Give a message to one subscription; False when it cannot take it."""
         subscription, seen_subject = recipient
@@ -232,9 +283,10 @@ class Fanout:
         outbox = subscription.outbox
         if outbox is None:
             subscription.delivered += 1
-            if not subscription.inbox:
-                self._touched.append((subscription, origin))
-            subscription.inbox.append(message)
+            gatherer = subscription.gatherer or subscription
+            if not gatherer.inbox:
+                self._touched.append((gatherer, origin))
+            gatherer.inbox.append(message)
             return True
         if outbox is origin and not outbox.echo:
             return False

@@ -1,20 +1,16 @@
-"""Chooses between the reference of the journal's frames and its native twin, as `twins` does for the rest."""
+"""The frames of the journal from frames.py, or their native twins."""
 
 from typing import TYPE_CHECKING
 
-from edged.core.twins import PURE as _PURE
-
-PURE = _PURE
+from edged.core import frames
+from edged.core.twins import PURE, twin
 
 if TYPE_CHECKING:
-    from edged.core.frames import FrameBuffer, Scan, decode_append, scan
+    from edged.core.frames import FrameBuffer, Scan
 else:
-    if not PURE:
-        try:
-            from edged.core._frames import FrameBuffer, Scan, decode_append, scan
-        except ImportError:
-            PURE = True
-    if PURE:
-        from edged.core.frames import FrameBuffer, Scan, decode_append, scan
+    FrameBuffer, Scan = twin(frames.FrameBuffer), twin(frames.Scan)
+
+decode_append = twin(frames.decode_append)
+scan = twin(frames.scan)
 
 __all__ = ["PURE", "FrameBuffer", "Scan", "decode_append", "scan"]

@@ -15,6 +15,8 @@ Rules:
 * A FrameBuffer gathers frames before it is known where they go; `finish()` fills in marks and checksums, and
   may do so again for another file.
 * No size is believed before its checksum. After damage the next frame is found by its mark.
+* `header_bytes` of a message that is added may carry the flags MORE, ONLY_IF_EMPTY, INTERNAL, FOLLOWS. What
+  is read has them no more; `append_flags()` gives them.
 * What a scan checksums in vain is bounded by a multiple of what it was given, so that bytes made to look like
   frames cost linear time. Each magnitude of sizes has its own bound: forged large frames do not use up what
   finds the small ones. Beyond it, candidates are passed over.
@@ -42,6 +44,16 @@ BODY_BYTES_MAX: Final = 64 * 1024 * 1024 + 64 * 1024
 GROUP_MAX: Final = 2**24 - 1
 INDEX_MAX: Final = 2**48 - 1
 SUBJECT_BYTES_MAX: Final = 2**16 - 1
+# In an APPEND body the upper bits of the size of the header block say more about the message.
+HEADER_SIZE_MASK: Final = 2**27 - 1
+# A member of an atomic batch: at least one more follows directly.
+MORE: Final = 1 << 31
+# Stored only while its subject has no message.
+ONLY_IF_EMPTY: Final = 1 << 30
+# Made by a server, not sent by a client: from an origin, by a schedule, or a delete marker.
+INTERNAL: Final = 1 << 29
+# Taken only if the message before it was not refused: those of an origin come in their order, without gaps.
+FOLLOWS: Final = 1 << 28
 # How many times the given bytes a scan may checksum in vain, for each power of two of sizes. A damaged frame
 # costs its size once, and a frame stored inside of a message once more: only bytes made to reach this do.
 WASTE_FACTOR: Final = 2
@@ -80,12 +92,12 @@ class FrameBuffer:
     """The frames of a batch that gathers. What `finish()` returned must be gone before it grows again.
 
     With `tag_bytes` each body is followed by so many zeros, which count for its size: room for the tag of a
-    cipher, so that offsets are the same before and after it.
+    cipher, so that offsets are the same before and after it. `capacity` is how large it will be, about.
     """
 
     __slots__ = ("_data", "_tag")
 
-    def __init__(self, tag_bytes: int = 0) -> None:
+    def __init__(self, tag_bytes: int = 0, capacity: int = 0) -> None:
         self._data = bytearray()
         self._tag = bytes(tag_bytes)
 
@@ -132,6 +144,11 @@ class FrameBuffer:
         """A copy of some bytes of the buffer, which must be there."""
         assert 0 <= offset <= offset + size <= len(self._data), (offset, size, len(self._data))
         return bytes(memoryview(self._data)[offset : offset + size])
+
+    def cut(self, size: int) -> None:
+        """Forget the frames behind the first `size` bytes."""
+        assert 0 <= size <= len(self._data), (size, len(self._data))
+        del self._data[size:]
 
     def clear(self) -> None:
         """Forget all frames."""
@@ -192,8 +209,15 @@ def decode_append(data: bytes, body_start: int, body_size: int) -> tuple[int, by
     if not 0 <= body_start <= body_end <= len(data) or body_size < _APPEND.size:
         raise ValueError(f"no append of {body_size} bytes at {body_start}")
     ts_ns, header_bytes, subject_bytes = _APPEND.unpack_from(data, body_start)
+    header_bytes &= HEADER_SIZE_MASK
     subject_start = body_start + _APPEND.size
     message_start = subject_start + subject_bytes
     if message_start + header_bytes > body_end:
         raise ValueError(f"an append of {body_size} bytes is too short for what it says about itself")
     return ts_ns, data[subject_start:message_start], header_bytes, data[message_start:body_end]
+
+
+def append_flags(data: bytes, body_start: int) -> int:
+    """The flags of an APPEND frame's body, which decode_append() could read."""
+    found: int = _APPEND.unpack_from(data, body_start)[1]
+    return found & ~HEADER_SIZE_MASK

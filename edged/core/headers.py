@@ -31,6 +31,15 @@ def value(block: bytes, key: bytes) -> bytes | None:
     return block[start + len(key) + 1 : stop].lstrip(b" ")
 
 
+def without_status(block: bytes) -> bytes:
+    """The block without its inline status; empty when nothing else was in it."""
+    end = block.find(b"\r")
+    if end <= len(VERSION) or not block.startswith(VERSION):
+        return block
+    rest = VERSION + block[end:]
+    return b"" if rest == VERSION + _LINE + _LINE else rest
+
+
 def without(block: bytes, key: bytes) -> bytes:
     """The block with every line taken out that could be read as one of this key."""
     return re.sub(

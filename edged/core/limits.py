@@ -28,3 +28,6 @@ COMMIT_QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
 # Journal files that are complete and not sealed yet. With more than this, sealing cannot keep up with what is
 # published, and the connections that publish to streams are not read until it has.
 UNSEALED_FILES_MAX: Final = 8
+# Every start begins a journal file. When so many wait to be sealed, as after starts that follow each other
+# closely, those are sealed soon after a start, however little is in them.
+UNSEALED_FILES_AT_START_MAX: Final = 3

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from operator import sub
 from typing import Final, NamedTuple
@@ -25,6 +26,9 @@ COLUMN: Final = struct.Struct("<sI")
 _IS_LITTLE_ENDIAN: Final = array("H", [1]).tobytes() == b"\1\0"
 # Unsigned numbers in 1, 2, 4 or 8 bytes.
 _LIMITS: Final = (("B", 0xFF), ("H", 0xFFFF), ("I", 0xFFFFFFFF), ("Q", 0xFFFFFFFFFFFFFFFF))
+
+# The named tuple's own constructor is a Python function; this one is not.
+_message_of = partial(tuple.__new__, Message)
 
 
 class Rows(NamedTuple):
@@ -52,7 +56,7 @@ class Rows(NamedTuple):
         ends = pairwise(accumulate(self.data_sizes, initial=0))
         datas = [self.data[start:end] for start, end in ends]
         columns = (self.seqs, self.times_ns, self.subjects, self.header_sizes, datas)
-        return list(map(Message._make, zip(*columns, strict=True)))
+        return list(map(_message_of, zip(*columns, strict=True)))
 
 
 class Places(NamedTuple):

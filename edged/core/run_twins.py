@@ -1,23 +1,12 @@
-"""Chooses between the reference of runs and its native twin, as `frame_twins` does for the frames.
+"""The functions of runs.py, or their native twins."""
 
-Both or none are native: a run is made from what a scan found, and one process never mixes the two.
-"""
+from edged.core import runs
+from edged.core.twins import twin
 
-from typing import TYPE_CHECKING
-
-from edged.core.frame_twins import PURE as _PURE
-
-PURE = _PURE
-
-if TYPE_CHECKING:
-    from edged.core.runs import enter_subjects, frames_of_kind, run_of_frames, run_of_messages
-else:
-    if not PURE:
-        try:
-            from edged.core._runs import enter_subjects, frames_of_kind, run_of_frames, run_of_messages
-        except ImportError:
-            PURE = True
-    if PURE:
-        from edged.core.runs import enter_subjects, frames_of_kind, run_of_frames, run_of_messages
-
-__all__ = ["PURE", "enter_subjects", "frames_of_kind", "run_of_frames", "run_of_messages"]
+enter_counted = twin(runs.enter_counted)
+enter_subjects = twin(runs.enter_subjects)
+frames_of_kind = twin(runs.frames_of_kind)
+numbers_of = twin(runs.numbers_of)
+order_of = twin(runs.order_of)
+run_of_frames = twin(runs.run_of_frames)
+run_of_messages = twin(runs.run_of_messages)

@@ -2,7 +2,8 @@
 
 A batch that is applied and a journal that is replayed hold thousands of messages about which nothing is to be
 decided: they have no headers, and only their subject and their place in the journal count. Here they become
-columns in one pass, and their subjects numbers of a subject table in another.
+columns in one pass, and their subjects numbers of a subject table in another. When a segment is opened, what
+it has of each subject is entered into the table in the same way, without a look at the messages.
 
 Rules: no I/O. A message with headers is never in a run. A place's size is the frame's, with what the frame is
 longer than what the message counts for in the upper bits.
@@ -15,6 +16,8 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from operator import gt
 from typing import Final, NamedTuple, Protocol
 
 from edged.core.frames import APPEND, BODY_BYTES_MAX, Frame, append_frame_bytes
@@ -41,6 +44,27 @@ class Run(NamedTuple):
     message_bytes: int
 
 
+class SubjectColumns(NamedTuple):
+    """Different subjects, and what a segment that begins with `first_seq` has of each.
+
+    That is how many messages, how far the first is behind `first_seq`, and the last behind the first. The
+    names are one behind the other, because most are looked at only once, to find the number of a subject.
+    """
+
+    first_seq: int
+    joined: bytes
+    sizes: array[int]
+    counts: array[int]
+    firsts: array[int]
+    spans: array[int]
+
+    def names(self) -> list[bytes]:
+        """The subjects. Raises ValueError if the columns contradict each other."""
+        if any(len(column) != len(self.sizes) for column in self[3:]) or sum(self.sizes) != len(self.joined):
+            raise ValueError(f"{len(self.sizes)} subjects with {len(self.counts)} counts")
+        return [self.joined[start:end] for start, end in pairwise(accumulate(self.sizes, initial=0))]
+
+
 class Table(Protocol):
     """What is needed of a subject table (edged/store/subject_table.py)."""
 
@@ -53,6 +77,16 @@ class Table(Protocol):
     def add(self, subject: bytes) -> int: ...
 
     def append(self, number: int, seq: int) -> None: ...
+
+
+class CountingTable(Table, Protocol):
+    """A subject table that takes in many messages of a subject at once."""
+
+    names: list[bytes | None]
+
+    def add_numbered(self, subjects: list[bytes]) -> None: ...
+
+    def add_counted(self, number: int, count: int, first: int, last: int, is_exact: bool) -> None: ...
 
 
 def packed_size(frame_bytes: int, message_bytes: int) -> int:
@@ -139,6 +173,40 @@ def enter_subjects(table: Table, subjects: list[bytes], seqs: Sequence[int]) -> 
             lasts[number] = seq
         numbers.append(number)
     return numbers
+
+
+def enter_counted(table: CountingTable, columns: SubjectColumns, is_exact: bool) -> array[int]:
+    """Count the messages of a segment behind all others; the numbers of its subjects, as numbers_of() does.
+
+    A subject without messages is left out. If not exact, the seqs are bounds: some messages are gone.
+    """
+    known, next_number = table.numbers, len(table.names)
+    new: list[bytes] = []
+    for name, count in zip(columns.names(), columns.counts, strict=True):
+        if count and name not in known:
+            known[name] = next_number + len(new)
+            new.append(name)
+    table.add_numbered(new)
+    numbers = numbers_of(known, columns)
+    first_seq = columns.first_seq
+    for number, count, first, span in zip(
+        numbers, columns.counts, columns.firsts, columns.spans, strict=True
+    ):
+        if count:
+            table.add_counted(number, count, first_seq + first, first_seq + first + span, is_exact)
+    return numbers
+
+
+def numbers_of(known: dict[bytes, int], columns: SubjectColumns) -> array[int]:
+    """The numbers of a segment's subjects, and 0 for one that has none."""
+    return array("I", [known.get(name, 0) for name in columns.names()])
+
+
+def order_of(numbers: array[int]) -> Sequence[int]:
+    """The positions of numbers in the order of their size, equal ones as they come; a range if they grow."""
+    if not any(map(gt, numbers, numbers[1:])):
+        return range(len(numbers))
+    return array("I", sorted(range(len(numbers)), key=numbers.__getitem__))
 
 
 def frames_of_kind(frames: Sequence[Frame], kind: int) -> list[Frame]:

@@ -3,16 +3,27 @@
 Rules: every change happens in apply() or append(), which run on durable commands, in the order of the
 journal; time is an argument. The same commands give the same state on every machine, today and after a
 restart. What stores messages and finds them again is the log behind the `MessageLog` protocol; it decides
-nothing.
+nothing. Whether a message is taken is decided in publish_rules.py, stream_limits.py and atomic_rules.py; what
+follows from taking it, here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
-from edged.core import headers
+from edged.core.api_errors import (
+    CONSUMER_NOT_FOUND,
+    MESSAGE_TTL_INVALID,
+    NO_MESSAGE_FOUND,
+    STREAM_SEALED,
+    STREAM_SEQUENCE_NOT_MATCH,
+    STREAM_WRONG_LAST_SEQUENCE_CONSTANT,
+    ApiError,
+    stream_store_failed,
+)
+from edged.core.atomic_rules import BatchCheck, Member
 from edged.core.commands import (
     Ack,
     Command,
@@ -21,75 +32,57 @@ from edged.core.commands import (
     Expire,
     Purge,
     PutConsumer,
+    Refill,
     RemoveConsumer,
     Shed,
     Skip,
 )
 from edged.core.consumer_state import ConsumerState
 from edged.core.dedupe import Dedupe
-from edged.core.expiry import Expiry, expires_ns
-from edged.core.frames import append_frame_bytes
+from edged.core.expiry import Expiry, expires_at_ns, expires_ns
+from edged.core.frames import FOLLOWS, HEADER_SIZE_MASK, INTERNAL, MORE, ONLY_IF_EMPTY, append_frame_bytes
+from edged.core.interest import Interest
 from edged.core.message import Message
+from edged.core.message_log import MessageLog, Place, RunLog
+from edged.core.message_ttl import delete_marker_headers
+from edged.core.publish_headers import (
+    BATCH_ID,
+    MESSAGE_ID,
+    NO_FIELDS,
+    ROLLUP,
+    ROLLUP_ALL,
+    ROLLUP_SUBJECT,
+    SCHEDULE_NEXT,
+    SCHEDULE_PURGE,
+    SCHEDULER,
+    STREAM_SOURCE,
+    TTL,
+    Fields,
+    fields_of,
+)
+from edged.core.publish_rules import PublishRules, ttl_of
+from edged.core.removals import expire, purge, purge_subject
 from edged.core.run_twins import run_of_messages
 from edged.core.runs import Run
+from edged.core.source_positions import SourcePosition, read_position
 from edged.core.space_rules import ShedLedger, ShedRecord
+from edged.core.stream_limits import StreamLimits
 from edged.core.wire import Publish
 
-MESSAGE_ID = b"Nats-Msg-Id"
+__all__ = ["MESSAGE_ID", "Duplicate", "MessageLog", "Outcome", "Refused", "RunLog", "Stored", "StreamMachine"]
+
 DUPLICATE_WINDOW_NS = 120_000_000_000
 
 
-# Inside the protocol `bytes` is a number.
-Subject = bytes
+class Stored(NamedTuple):
+    """The message was stored, and is to be published again: the seq of its subject's last one goes along.
 
+    A tuple: there is one per message of a stream that republishes.
+    """
 
-class MessageLog(Protocol):
-    """Where a stream's messages are. See edged/store/stream_log.py and memory_log.py."""
-
-    first_seq: int
-    last_seq: int
-    message_count: int
-    bytes: int
-    lost: list[Any]
-
-    def counted_bytes(self, subject_bytes: int, header_bytes: int, data_bytes: int) -> int: ...
-
-    def keep(self, message: Message, message_bytes: int, place: tuple[int, int, int]) -> None: ...
-
-    def remove(self, seq: int) -> int | None: ...
-
-    def drop_first(self) -> None: ...
-
-    def compact_to(self, seq: int) -> Any: ...
-
-    def skip_to(self, seq: int) -> None: ...
-
-    def lose(self, first_seq: int, last_seq: int) -> None: ...
-
-    def get(self, seq: int) -> Message | None: ...
-
-    def first_of(self, subject: Subject) -> int | None: ...
-
-    def previous_matching(self, filters: Sequence[Subject], seq: int) -> int | None: ...
-
-    def next_matching(self, filters: Sequence[Subject], seq: int) -> int | None: ...
-
-    def count_matching(self, filters: Sequence[Subject], from_seq: int = 0) -> int: ...
-
-    def subjects(self, filters: Sequence[Subject]) -> Iterator[tuple[Subject, int]]: ...
-
-    def seq_freeing(self, size: int) -> int: ...
-
-    def seq_at_time(self, ts_ns: int) -> int: ...
-
-    @property
-    def first_ts_ns(self) -> int: ...
-
-
-class RunLog(Protocol):
-    """A log that takes many messages at once, by their places in the journal."""
-
-    def append_run(self, first_seq: int, file: int, run: Run) -> None: ...
+    seq: int
+    # 0 without one.
+    previous_seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,44 +96,72 @@ class Duplicate:
 class Refused:
     """The command changed nothing, because of this."""
 
-    reason: str
+    error: ApiError
 
 
-# What a command came to: the seq of a stored message, how many messages went, or one of the classes above.
-Outcome = int | Duplicate | Refused
+# What a command came to: the seq of a message that was taken, how many messages went, or one of the classes
+# above.
+Outcome = int | Stored | Duplicate | Refused
+
+# The subject of a delete marker has a message again: nobody needs it any more.
+_NOT_EMPTY = Refused(STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
+# One before it was refused, and comes again first.
+_OUT_OF_ORDER = Refused(STREAM_SEQUENCE_NOT_MATCH)
 
 
 class StreamMachine:
     """The state of one stream's group."""
 
     __slots__ = (
-        *("_runs", "consumers", "dedupe", "discard_new", "expiry", "log"),
-        *("max_bytes", "max_messages", "max_per_subject", "sheds"),
+        *("_interest", "_is_plain", "_is_refusing", "_members", "_runs"),
+        *("consumers", "decided", "dedupe", "expiry"),
+        *("last_message_id", "limits", "log", "rules", "sheds", "source_positions", "unmarked"),
     )
 
     def __init__(self, log: MessageLog, config: dict[str, Any], runs: RunLog | None = None) -> None:
         self.log = log
         self._runs = runs
         self.consumers: dict[int, ConsumerState] = {}
+        self._interest = Interest()
         # What was given up to make room for other streams.
         self.sheds = ShedLedger()
         self.expiry = Expiry()
-        self.dedupe = Dedupe(int(config.get("duplicate_window", DUPLICATE_WINDOW_NS)))
+        self.dedupe = Dedupe(DUPLICATE_WINDOW_NS)
+        # The id of the last message that was taken, empty if it had none.
+        self.last_message_id = b""
+        # How far messages were taken over from other streams, by the source's name, filter and transform.
+        self.source_positions: dict[str, SourcePosition] = {}
+        # Subjects whose last message was too old, and that a delete marker is still to be stored for.
+        self.unmarked: dict[bytes, None] = {}
+        # The members of an atomic batch that has not come to its end, and what those of the last one came to.
+        self._members: list[Member] = []
+        self.decided: list[Outcome] = []
+        # Whether the last message that was decided about singly was refused. Those that follow it are in the
+        # same batch of the journal: no checkpoint needs this.
+        self._is_refusing = False
         self.configure(config)
+        # A stream that never held anything begins where its configuration says.
+        if not log.last_seq:
+            log.skip_to(int(config.get("first_seq") or 0) - 1)
 
     def configure(self, config: dict[str, Any]) -> None:
         """Take over a changed configuration. Limits that shrank take effect at once."""
-        self.max_messages = int(config.get("max_msgs", -1))
-        self.max_bytes = int(config.get("max_bytes", -1))
-        self.max_per_subject = int(config.get("max_msgs_per_subject", -1))
-        self.discard_new = config.get("discard") == "new"
+        self.limits = limits = StreamLimits.of(config)
+        self.rules = rules = PublishRules.of(config)
         self.expiry.max_age_ns = int(config.get("max_age", 0))
-        self.dedupe.window_ns = int(config.get("duplicate_window", DUPLICATE_WINDOW_NS))
-        if self.max_per_subject > 0:
-            for subject, count in list(self.log.subjects(())):
-                if count > self.max_per_subject:
-                    self._keep_subject_limit(subject)
-        self._keep_limits()
+        self.expiry.allows_ttl = rules.allows_ttl
+        # A stream that takes its messages from others has no window unless it says so.
+        default_ns = 0 if rules.is_mirror or config.get("sources") else DUPLICATE_WINDOW_NS
+        self.dedupe.window_ns = int(config.get("duplicate_window", default_ns))
+        if not config.get("sources"):
+            self.source_positions.clear()
+        if not rules.marker_ttl_ns:
+            self.unmarked.clear()
+        # Nothing is to be decided about a message without headers, except that older ones may go.
+        self._is_plain = rules.is_silent and not rules.marker_ttl_ns and not limits.is_new_refused
+        limits.keep_all(self.log)
+
+    # --- messages come in ---
 
     def append(
         self,
@@ -148,41 +169,40 @@ class StreamMachine:
         subject: bytes,
         header_bytes: int,
         data: bytes,
-        place: tuple[int, int, int],
+        place: Place,
         force: bool = False,
-    ) -> Outcome:
+    ) -> Outcome | None:
         """Store a message that the journal has at `place` (file, offset, frame bytes).
 
-        With `force` it was accepted once and is so again, whatever has been lost since.
+        `header_bytes` may carry flags. With `force` it was accepted once and is so again, whatever has been
+        lost since. None for a member of an atomic batch: what it came to is in `decided` after the last one.
         """
-        log = self.log
-        message_id = headers.value(data[:header_bytes], MESSAGE_ID) if header_bytes > 0 else None
-        if message_id:
-            seq = self.dedupe.seen(message_id, ts_ns)
-            if seq is not None and not force:
-                return Duplicate(seq)
-            message_id = None if seq is not None else message_id
-        size = log.counted_bytes(len(subject), header_bytes, len(data))
-        if self.discard_new and not force:
-            reason = self._no_room(size)
-            if reason is not None:
-                return Refused(reason)
-        seq = log.last_seq + 1
-        log.keep(Message(seq, ts_ns, subject, header_bytes, data), size, place)
-        if message_id:
-            self.dedupe.remember(message_id, seq, ts_ns)
-        if header_bytes > 0:
-            self.expiry.add(seq, expires_ns(ts_ns, data[:header_bytes]))
-        if self.max_per_subject > 0:
-            self._keep_subject_limit(subject)
-        if self.max_messages > 0 or self.max_bytes > 0:
-            self._keep_limits()
-        return seq
+        if not header_bytes and self._is_plain and not self._members:
+            return self._keep(Message(self.log.last_seq + 1, ts_ns, subject, 0, data), place, NO_FIELDS)
+        flags = header_bytes & ~HEADER_SIZE_MASK
+        header_bytes &= HEADER_SIZE_MASK
+        fields = fields_of(data[:header_bytes]) if header_bytes else NO_FIELDS
+        if not force:
+            # A batch of one has its header only.
+            if flags & MORE or self._members or (BATCH_ID in fields and not flags & INTERNAL):
+                return self._add_member(Member(ts_ns, subject, header_bytes, data, place, fields), flags)
+            if flags & FOLLOWS and self._is_refusing:
+                return _OUT_OF_ORDER
+            refusal = self._refusal(ts_ns, subject, header_bytes, data, fields, flags)
+            self._is_refusing = isinstance(refusal, Refused)
+            if refusal is not None:
+                if isinstance(refusal, Duplicate) and STREAM_SOURCE in fields:
+                    # It is here already: the source need not bring it again.
+                    self.source_positions.update(read_position(fields[STREAM_SOURCE]))
+                return refusal
+        return self._take(ts_ns, subject, header_bytes, data, place, fields)
 
     @property
     def takes_runs(self) -> bool:
         """Whether there is nothing to decide about single messages without headers."""
-        return self._runs is not None and not self.discard_new and self.max_per_subject <= 0
+        if self._runs is None or not self._is_plain or self._members:
+            return False
+        return self.limits.messages_per_subject_max <= 0
 
     def append_run(
         self, ts_ns: int, messages: Sequence[Publish], file: int, start: int, offsets: Sequence[int]
@@ -194,16 +214,16 @@ class StreamMachine:
         run = run_of_messages(messages, ts_ns, start, offsets) if self.takes_runs else None
         if run is not None:
             return self.place_run(file, run)
-        return [
-            self.append(
-                ts_ns,
-                message[0],
-                max(message[2], 0),
-                message[3],
-                (file, start + offset, append_frame_bytes(len(message[0]), len(message[3]))),
-            )
-            for message, offset in zip(messages, offsets, strict=True)
-        ]
+        outcomes: list[Outcome] = []
+        for (subject, _reply, header_bytes, data), offset in zip(messages, offsets, strict=True):
+            place = (file, start + offset, append_frame_bytes(len(subject), len(data)))
+            outcome = self.append(ts_ns, subject, max(header_bytes, 0), data, place)
+            if self.decided:
+                outcomes += self.take_decided()
+            elif outcome is not None:
+                outcomes.append(outcome)
+        assert not self._members, "an atomic batch without an end"
+        return outcomes
 
     def place_run(self, file: int, run: Run) -> range:
         """Store a run of messages that a journal file has, as append() does for each; their seqs."""
@@ -211,25 +231,144 @@ class StreamMachine:
         assert runs is not None and self.takes_runs
         first_seq = self.log.last_seq + 1
         runs.append_run(first_seq, file, run)
-        if self.max_messages > 0 or self.max_bytes > 0:
-            self._keep_limits()
+        if run.subjects:
+            self.last_message_id = b""
+        if self.limits.is_old_dropped:
+            self.limits.keep(self.log)
         return range(first_seq, first_seq + len(run.subjects))
+
+    def take_decided(self) -> list[Outcome]:
+        """What the members of a batch came to, if the last one was just appended; else nothing."""
+        decided, self.decided = self.decided, []
+        return decided
+
+    def give_up_members(self) -> list[Member]:
+        """The members of an atomic batch whose end does not come; they are not part of a batch any more."""
+        members, self._members = self._members, []
+        return members
+
+    def _add_member(self, member: Member, flags: int) -> Outcome | None:
+        self._members.append(member)
+        if flags & MORE:
+            return None
+        members = self.give_up_members()
+        error = BatchCheck(self.rules, self.limits, self.log, self.dedupe).refusal(members)
+        if error is not None:
+            self.decided = [Refused(error)] * len(members)
+        else:
+            self.decided = [self._take(*one) for one in members]
+        return self.decided[-1]
+
+    def _refusal(
+        self, ts_ns: int, subject: bytes, header_bytes: int, data: bytes, fields: Fields, flags: int
+    ) -> Refused | Duplicate | None:
+        """Why a single message is not taken; None if it is."""
+        rules, log = self.rules, self.log
+        is_internal = flags & INTERNAL != 0
+        if flags & ONLY_IF_EMPTY:
+            self.unmarked.pop(subject, None)
+            if log.count_of(subject):
+                return _NOT_EMPTY
+        error = STREAM_SEALED if rules.is_sealed else rules.size_refusal(header_bytes, len(data))
+        if error is not None:
+            return Refused(error)
+        if rules.is_mirror:
+            # What the origin has taken is taken.
+            fields = NO_FIELDS
+        elif fields:
+            message_id = fields.get(MESSAGE_ID)
+            # Most messages with a field have the id only.
+            if len(fields) > 1 or message_id is None:
+                error = rules.early_refusal(fields, subject, data[:header_bytes], log, ts_ns, is_internal)
+                if error is not None:
+                    return Refused(error)
+            if message_id:
+                seq = self.dedupe.seen(message_id, ts_ns)
+                if seq is not None:
+                    return Duplicate(seq)
+        error = rules.late_refusal(fields, self.last_message_id, is_internal)
+        if error is None and (not rules.is_by_interest or self._interest.wants(subject)):
+            if TTL in fields and ttl_of(fields) is None:
+                error = MESSAGE_TTL_INVALID
+            elif self.limits.is_new_refused:
+                size = log.counted_bytes(len(subject), header_bytes, len(data))
+                error = self.limits.refusal(log, subject, size, bool(fields.get(ROLLUP)))
+        return None if error is None else Refused(error)
+
+    # --- and are taken ---
+
+    def _take(
+        self, ts_ns: int, subject: bytes, header_bytes: int, data: bytes, place: Place, fields: Fields
+    ) -> int | Stored:
+        """Give a message its seq, and store it if there is interest in it."""
+        rules, log = self.rules, self.log
+        seq = log.last_seq + 1
+        is_wanted = not rules.is_by_interest or self._interest.wants(subject)
+        previous_seq = (log.last_of(subject) or 0) if rules.is_republished else 0
+        if is_wanted:
+            self._keep(Message(seq, ts_ns, subject, header_bytes, data), place, fields)
+        else:
+            log.skip_to(seq)
+            log.last_ts_ns = ts_ns
+        if STREAM_SOURCE in fields:
+            self.source_positions.update(read_position(fields[STREAM_SOURCE]))
+        message_id = fields.get(MESSAGE_ID)
+        self.last_message_id = message_id or b""
+        if message_id:
+            self.dedupe.remember(message_id, seq, ts_ns)
+        if rules.allows_rollup and (ROLLUP in fields or SCHEDULER in fields):
+            self._roll_up(subject, fields, seq if is_wanted else seq + 1)
+        return Stored(seq, previous_seq) if is_wanted and rules.is_republished else seq
+
+    def _keep(self, message: Message, place: Place, fields: Fields) -> int:
+        """Store a message, and keep the limits."""
+        log, limits = self.log, self.limits
+        seq, ts_ns, subject, header_bytes, data = message
+        log.keep(message, log.counted_bytes(len(subject), header_bytes, len(data)), place)
+        if fields:
+            ttl = fields.get(TTL)
+            if ttl:
+                self.expiry.add(seq, expires_at_ns(ts_ns, ttl))
+        else:
+            self.last_message_id = b""
+        if self.unmarked:
+            self.unmarked.pop(subject, None)
+        if limits.messages_per_subject_max > 0:
+            limits.keep_subject(log, subject)
+        if limits.is_old_dropped:
+            limits.keep(log)
+        return seq
+
+    def _roll_up(self, subject: bytes, fields: Fields, end: int) -> None:
+        """Remove what the message replaces: everything below `end`, or of its subject, and a schedule."""
+        rollup = fields.get(ROLLUP, b"").lower()
+        if rollup == ROLLUP_SUBJECT:
+            purge_subject(self.log, subject, end)
+        elif rollup == ROLLUP_ALL:
+            self.log.compact_to(end)
+        scheduler = fields.get(SCHEDULER)
+        if scheduler and fields.get(SCHEDULE_NEXT) == SCHEDULE_PURGE:
+            purge_subject(self.log, scheduler, self.log.last_seq + 1)
 
     def lose(self, first_seq: int, last_seq: int) -> None:
         """Messages that were stored are lost, with their records. Their seqs are not used again."""
         self.log.lose(first_seq, last_seq)
 
+    # --- other commands ---
+
     def apply(self, command: Command) -> Outcome:
         """Everything but append."""
         log = self.log
         if isinstance(command, Delete):
-            return Refused("no message found") if log.remove(command.seq) is None else 1
+            return Refused(NO_MESSAGE_FOUND) if log.remove(command.seq) is None else 1
         if isinstance(command, Purge):
-            return self._purge(command)
+            return purge(log, command)
         if isinstance(command, Expire):
             return self._expire(command)
         if isinstance(command, Shed):
             return self._shed(command)
+        if isinstance(command, Refill):
+            return self._refill(command)
         if isinstance(command, Skip):
             log.skip_to(command.to_seq)
             return 0
@@ -237,7 +376,8 @@ class StreamMachine:
             return self._put_consumer(command)
         if isinstance(command, RemoveConsumer):
             gone = self.consumers.pop(command.consumer, None)
-            return Refused("consumer not found") if gone is None else 0
+            self._follow_interest()
+            return Refused(CONSUMER_NOT_FOUND) if gone is None else 0
         return self._consume(command)
 
     def _shed(self, command: Shed) -> int:
@@ -250,93 +390,75 @@ class StreamMachine:
             self.sheds.add(record)
         return messages - log.message_count
 
+    def _refill(self, command: Refill) -> Outcome:
+        """Store a lost message again. Its id is not remembered: by now it should be outside the window."""
+        seq, ts_ns, subject, header_bytes, data = message = Message(
+            command.seq, command.ts_ns, command.subject, command.header_bytes, command.data
+        )
+        if header_bytes > len(data):
+            return Refused(stream_store_failed("the header block is longer than the message"))
+        reason = self.log.refill(message, self.log.counted_bytes(len(subject), header_bytes, len(data)))
+        if reason is not None:
+            return Refused(stream_store_failed(reason))
+        self.expiry.refilled(seq, expires_ns(ts_ns, data[:header_bytes]))
+        if self.limits.messages_per_subject_max > 0:
+            self.limits.keep_subject(self.log, subject)
+        if self.limits.is_old_dropped:
+            self.limits.keep(self.log)
+        return seq
+
     def _put_consumer(self, command: PutConsumer) -> Outcome:
         known = self.consumers.get(command.consumer)
         if known is None:
             self.consumers[command.consumer] = ConsumerState(command.name, command.config)
         else:
             known.config = command.config
+        self._follow_interest()
         return 0
+
+    def _follow_interest(self) -> None:
+        self._interest.set(one for consumer in self.consumers.values() for one in consumer.filters)
 
     def _consume(self, command: Command) -> Outcome:
         assert isinstance(command, Ack | Dispatch), command
         consumer = self.consumers.get(command.consumer)
         if consumer is None:
-            return Refused("consumer not found")
+            return Refused(CONSUMER_NOT_FOUND)
         if isinstance(command, Dispatch):
             consumer.dispatched(command.seqs, command.ts_ns)
         else:
             consumer.settled(command.seqs)
         return 0
 
-    def _purge(self, command: Purge) -> int:
-        """Remove what the filter matches below `to_seq`, except the newest `keep`."""
-        log = self.log
-        before = log.message_count
-        end = command.to_seq or log.last_seq + 1
-        if command.subject in (b"", b">") and not command.keep:
-            log.compact_to(end)
-            return before - log.message_count
-        filters = (command.subject or b">",)
-        if command.keep:
-            end = self._oldest_kept(filters, command.keep)
-        seq = log.next_matching(filters, log.first_seq)
-        while seq is not None and seq < end:
-            log.remove(seq)
-            seq = log.next_matching(filters, seq + 1)
-        return before - log.message_count
-
-    def _oldest_kept(self, filters: tuple[bytes, ...], keep: int) -> int:
-        seq = self.log.last_seq + 1
-        for _ in range(keep):
-            found = self.log.previous_matching(filters, seq - 1)
-            if found is None:
-                return 0
-            seq = found
-        return seq
-
-    def _expire(self, command: Expire) -> int:
-        log = self.log
-        before = log.message_count
-        if command.to_seq > log.first_seq:
-            log.compact_to(command.to_seq)
-        for seq in command.seqs:
-            log.remove(seq)
-        return before - log.message_count
+    # --- time ---
 
     def expired(self, now_ns: int) -> Expire | None:
         """The command that removes what has outlived its time; None when there is nothing."""
         return self.expiry.due(self.log, now_ns)
 
-    # --- limits ---
+    def delete_markers(self, count_max: int) -> list[Publish]:
+        """Messages to be appended for subjects that have lost their last one to time."""
+        block = delete_marker_headers(self.rules.marker_ttl_ns)
+        header_bytes = len(block) | ONLY_IF_EMPTY | INTERNAL
+        subjects = list(self.unmarked)[:count_max]
+        return [(subject, None, header_bytes, block) for subject in subjects]
 
-    def _no_room(self, size: int) -> str | None:
-        log = self.log
-        if 0 < self.max_messages <= log.message_count:
-            return "maximum messages exceeded"
-        if 0 < self.max_bytes < log.bytes + size:
-            return "maximum bytes exceeded"
-        return None
-
-    def _keep_limits(self) -> None:
-        log = self.log
-        while log.message_count and (
-            0 < self.max_messages < log.message_count or 0 < self.max_bytes < log.bytes
-        ):
-            log.drop_first()
-
-    def _keep_subject_limit(self, subject: bytes) -> None:
-        while self.log.count_matching((subject,)) > self.max_per_subject:
-            seq = self.log.first_of(subject)
-            assert seq is not None, subject
-            self.log.remove(seq)
+    def _expire(self, command: Expire) -> int:
+        before = self.log.message_count
+        self.unmarked.update(expire(self.log, command, is_marked=self.rules.marker_ttl_ns > 0))
+        self.expiry.done(command)
+        return before - self.log.message_count
 
     # --- checkpoints ---
 
     def snapshot(self) -> dict[str, Any]:
         """Everything but the messages, for a checkpoint."""
+        assert not self._members, "a checkpoint in the middle of an atomic batch"
         return {
             "dedupe": self.dedupe.snapshot(),
+            "last_message_id": self.last_message_id,
+            "sources": [[name, *position] for name, position in self.source_positions.items()],
+            "unmarked": list(self.unmarked),
             "sheds": self.sheds.snapshot(),
             "consumers": [[number, state.snapshot()] for number, state in sorted(self.consumers.items())],
         }
@@ -344,6 +466,11 @@ class StreamMachine:
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The reverse of snapshot()."""
         self.dedupe.restore(snapshot["dedupe"])
+        self.last_message_id = snapshot["last_message_id"]
+        for name, *position in snapshot["sources"]:
+            self.source_positions[name] = SourcePosition(*position)
+        self.unmarked.update(dict.fromkeys(snapshot["unmarked"]))
         self.sheds = ShedLedger.restore(snapshot["sheds"])
         for number, state in snapshot["consumers"]:
             self.consumers[number] = ConsumerState.restore(state)
+        self._follow_interest()

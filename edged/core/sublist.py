@@ -149,10 +149,11 @@ class _Node(Generic[T]):
 class SubscriptionList(Generic[T]):
     """Items by subscription subject: who gets a message on some subject."""
 
-    __slots__ = ("_count", "_literals", "_root", "inserts", "matches", "removes")
+    __slots__ = ("_count", "_root", "inserts", "literals", "matches", "removes")
 
     def __init__(self) -> None:
-        self._literals: dict[bytes, _Leaf[T]] = {}
+        # Subscriptions without wildcards, by subject.
+        self.literals: dict[bytes, _Leaf[T]] = {}
         self._root: _Node[T] = _Node()
         self._count = 0
         self.inserts = 0
@@ -163,7 +164,7 @@ class SubscriptionList(Generic[T]):
         return self._count
 
     def __iter__(self) -> Iterator[T]:
-        for leaf in self._literals.values():
+        for leaf in self.literals.values():
             yield from leaf
         for leaf in _leaves_under([self._root]):
             yield from leaf
@@ -173,9 +174,9 @@ class SubscriptionList(Generic[T]):
         if not subjects.valid_subscription(pattern):
             raise ValueError(f"invalid subscription subject {pattern!r}")
         if subjects.is_literal(pattern):
-            leaf = self._literals.get(pattern)
+            leaf = self.literals.get(pattern)
             if leaf is None:
-                leaf = self._literals[pattern] = _Leaf()
+                leaf = self.literals[pattern] = _Leaf()
         else:
             leaf = self._wildcard_leaf(pattern)
         if not leaf.add(queue, item):
@@ -186,11 +187,11 @@ class SubscriptionList(Generic[T]):
     def remove(self, pattern: bytes, queue: bytes | None, item: T) -> bool:
         """Take a subscription out; False when it is not there."""
         if subjects.is_literal(pattern):
-            leaf = self._literals.get(pattern)
+            leaf = self.literals.get(pattern)
             if leaf is None or not leaf.discard(queue, item):
                 return False
             if leaf.is_empty():
-                del self._literals[pattern]
+                del self.literals[pattern]
         elif not self._remove_wildcard(pattern, queue, item):
             return False
         self._count -= 1
@@ -230,10 +231,10 @@ class SubscriptionList(Generic[T]):
 
     def has_literal(self, subject: bytes) -> bool:
         """Whether some subscription is on exactly this subject."""
-        return subject in self._literals
+        return subject in self.literals
 
     def has_interest(self, subject: bytes) -> bool:
-        return subject in self._literals or bool(self._matching_leaves(subject))
+        return subject in self.literals or bool(self._matching_leaves(subject))
 
     def reverse_match(self, pattern: bytes) -> list[T]:
         """The items whose pattern shares some subject with this one."""
@@ -243,11 +244,11 @@ class SubscriptionList(Generic[T]):
         for leaf in self._overlapping_leaves(pattern.split(b".")):
             found.extend(leaf)
         if subjects.is_literal(pattern):
-            found.extend(self._literals.get(pattern, ()))
+            found.extend(self.literals.get(pattern, ()))
             return found
         # The bytes before the first wildcard sort out nearly all of the literals without cutting them up.
         prefix = pattern[: min(place for place in map(pattern.find, (b"*", b">")) if place >= 0)]
-        for literal, leaf in self._literals.items():
+        for literal, leaf in self.literals.items():
             if literal.startswith(prefix) and subjects.matches(literal, pattern):
                 found.extend(leaf)
         return found
@@ -292,7 +293,7 @@ class SubscriptionList(Generic[T]):
 
     def _matching_leaves(self, subject: bytes) -> list[_Leaf[T]]:
         found: list[_Leaf[T]] = []
-        literal = self._literals.get(subject)
+        literal = self.literals.get(subject)
         if not self._root.is_empty():
             self._walk(subject.split(b"."), found)
         if literal is not None:

@@ -1,30 +1,71 @@
 """Chooses between the reference and its native twin.
 
 EDGED_PURE=1 in the environment selects pure Python; so does a build without a C compiler. Everything outside
-`core` imports the hot classes from here, so that one process never mixes the two.
+`core` imports the hot classes and functions from here or from the modules `*_twins`, so that one process
+never mixes the two: they are all native or all pure.
 """
 
 import os
-from typing import TYPE_CHECKING
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from edged.core import wire
+from edged.core import fanout, wire
 
-PURE = os.environ.get("EDGED_PURE") == "1"
+_Twin = TypeVar("_Twin")
+_NATIVE: Final = ("_native", "_frames", "_runs", "_rows", "_codes")
+
+
+def _is_pure() -> bool:
+    if os.environ.get("EDGED_PURE") == "1":
+        return True
+    try:
+        for name in _NATIVE:
+            import_module(f"edged.core.{name}")
+    except ImportError:
+        return True
+    return False
+
+
+PURE: Final = _is_pure()
+
+
+def twin(reference: _Twin, native: str = "") -> _Twin:
+    """A function or class of a reference, or what has its name in the native twin of its module.
+
+    The twin of `edged.core.runs` is `edged.core._runs`, unless another module is said.
+    """
+    if PURE:
+        return reference
+    module, name = attrgetter("__module__", "__name__")(reference)
+    package, _, own = module.rpartition(".")
+    return cast(_Twin, getattr(import_module(f"{package}.{native or '_' + own}"), name))
+
 
 if TYPE_CHECKING:
     from edged.core.fanout import Fanout, Outbox, Route, Subscription
     from edged.core.wire import Parser, Publishes
 else:
-    if not PURE:
-        try:
-            from edged.core._native import Fanout, Outbox, Parser, Publishes, Route, Subscription
-        except ImportError:
-            PURE = True
-    if PURE:
-        from edged.core.fanout import Fanout, Outbox, Route, Subscription
-        from edged.core.wire import Parser, Publishes
+    # A type checker does not take a class from a call.
+    Fanout, Outbox, Route, Subscription = (
+        twin(one, "_native") for one in (fanout.Fanout, fanout.Outbox, fanout.Route, fanout.Subscription)
+    )
+    Parser, Publishes = twin(wire.Parser, "_native"), twin(wire.Publishes, "_native")
+
+are_plain = twin(fanout.are_plain, "_native")
 
 # The native parser leaves odd lines to the reference, so both kinds of batch may come out of it.
 PUBLISHES = (Publishes, wire.Publishes)
 
-__all__ = ["PUBLISHES", "PURE", "Fanout", "Outbox", "Parser", "Publishes", "Route", "Subscription"]
+__all__ = [
+    "PUBLISHES",
+    "PURE",
+    "Fanout",
+    "Outbox",
+    "Parser",
+    "Publishes",
+    "Route",
+    "Subscription",
+    "are_plain",
+    "twin",
+]

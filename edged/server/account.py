@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
@@ -85,6 +85,11 @@ class PublishContext:
                 self.inboxes.clear()
             self.inboxes[prefix] = route
         return route
+
+    @property
+    def literals(self) -> Container[bytes]:
+        """The subjects that somebody subscribed to by their full name."""
+        return self.account.subscriptions.literals
 
     def forget(self) -> None:
         """Compute every route anew when it is next used."""

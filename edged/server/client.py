@@ -137,6 +137,13 @@ class ClientConnection:
         congested = self.server.flush()
         if congested is not None and self.reason is None:
             await self._stall(congested)
+        await self._await_room()
+
+    async def _await_room(self) -> None:
+        """Wait while the journal has as much to write as it may: what is not read takes no memory."""
+        jetstream = self.server.jetstream
+        if jetstream is not None and jetstream.is_crowded and self.reason is None:
+            await jetstream.room()
 
     async def _be_attended(self) -> None:
         """Let the reactor read, until something comes up that this task must wait for."""
@@ -149,6 +156,7 @@ class ClientConnection:
             self.server.flush()
         if congested is not None and self.reason is None:
             await self._stall(congested)
+        await self._await_room()
 
     def readable(self) -> None:
         """What the reactor calls: receive, parse and route, without waiting for anything."""
@@ -186,6 +194,10 @@ class ClientConnection:
             server.fanout.crowded = False
             self._congested = server.flush()
             if self._congested is not None:
+                self._hand_back()
+        if server.jetstream is not None and server.jetstream.is_crowded:
+            server.flush()
+            if server.jetstream.is_crowded:
                 self._hand_back()
 
     def _hand_back(self) -> None:

@@ -90,6 +90,11 @@ class Identity:
     max_payload: int | None = None
     allowed_connection_types: frozenset[str] = frozenset()  # empty means every type
 
+    @property
+    def issuer_key(self) -> str:
+        """Who vouches for a user with a key: the signer of its token, or the account that lists its key."""
+        return self.issuer or (self.account_name if self.nkey else "")
+
 
 def credentials_of(connect: Mapping[str, object]) -> Credentials:
     """The credentials in CONNECT; refuses values that are no text and any attempt to choose an account."""

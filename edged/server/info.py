@@ -81,17 +81,21 @@ class Info:
         """The Nats-Request-Info of a client: who it is and where, or only its account."""
         if not is_shared:
             return _encode({"acc": connection.account.name}).encode()
+        identity = connection.identity
         document: dict[str, Any] = {
             "start": format_rfc3339(connection.started_at_ns),
             "host": connection.transport.remote_ip,
             "id": connection.cid,
             "acc": connection.account.name,
-            "user": connection.identity.user if connection.identity is not None else "",
+            "user": identity.user if identity is not None else "",
             "name": connection.fields.name,
             "lang": connection.fields.lang,
             "ver": connection.fields.version,
             "rtt": connection.rtt_ns,
             "server": self.server.name,
+            "issuer_key": identity.issuer_key if identity is not None else "",
+            "name_tag": identity.name_tag if identity is not None else "",
+            "tags": list(identity.tags) if identity is not None else [],
             "kind": connection.kind,
             "client_type": "websocket" if connection.connection_type == "WEBSOCKET" else "nats",
         }

@@ -33,6 +33,7 @@ from edged.core.subjects import is_subset
 
 _NANOSECONDS: Final = 1_000_000_000
 _RESPONSE_THRESHOLD_S: Final = 120.0
+_NOTHING: Final = AccountJetStream(0, 0, 0, 0, 0, 0, 0)
 
 
 def accounts_from_claims(
@@ -65,12 +66,17 @@ def _account(
     grants: Mapping[tuple[str, str, str], list[str]],
     tier: str,
 ) -> AccountOptions:
-    jetstream = claims.jetstream_tiers.get(tier) if claims.jetstream_tiers else claims.jetstream
+    tiers = _tiers(claims)
+    jetstream = _jetstream(claims.jetstream, claims.cluster_traffic)
+    if tiers:
+        # An account without limits for one replica may still use JetStream.
+        jetstream = dict(tiers).get(tier, _NOTHING)
     return AccountOptions(
         name=claims.key,
         name_tag=claims.token.name,
         nkey=claims.key,
-        jetstream=_jetstream(jetstream, claims.cluster_traffic),
+        jetstream=jetstream,
+        jetstream_tiers=tiers,
         stream_exports=tuple(
             StreamExport(
                 export.subject, _importers(export, claims.key, grants), export.account_token_position
@@ -176,8 +182,17 @@ def _mapping(source: str, claims: AccountClaims) -> MappingOptions:
     return MappingOptions(source, tuple(destinations))
 
 
-def _jetstream(claims: JetStreamClaims | None, cluster_traffic: str) -> AccountJetStream | None:
-    if claims is None or not claims.enabled:
+def _tiers(claims: AccountClaims) -> tuple[tuple[str, AccountJetStream], ...]:
+    """The limits by number of replicas, in the order of their names."""
+    found = (
+        (name, _jetstream(limits, claims.cluster_traffic))
+        for name, limits in sorted(claims.jetstream_tiers.items())
+    )
+    return tuple((name, limits) for name, limits in found if limits is not None)
+
+
+def _jetstream(claims: JetStreamClaims, cluster_traffic: str) -> AccountJetStream | None:
+    if not claims.enabled:
         return None
     return AccountJetStream(
         max_memory=_limit(claims.memory_storage),

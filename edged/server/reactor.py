@@ -71,10 +71,7 @@ class Reactor:
 
     async def attend(self, who: Attended, connected: socket.socket, handed_back: trio.Event) -> None:
         """Read for a connection until `handed_back` is set by `release()`, or the caller is cancelled."""
-        descriptor = connected.fileno()
-        self._attended[descriptor] = who
-        self._idle.register(descriptor, select.EPOLLIN)
-        self._busy.register(descriptor, select.EPOLLIN)
+        self.watch(connected.fileno(), who)
         try:
             await handed_back.wait()
         finally:
@@ -82,7 +79,16 @@ class Reactor:
 
     def release(self, connected: socket.socket) -> None:
         """Read no more from this socket; does nothing when that is so already."""
-        descriptor = connected.fileno()
+        self.unwatch(connected.fileno())
+
+    def watch(self, descriptor: int, who: Attended) -> None:
+        """Call readable() whenever the descriptor can be read."""
+        self._attended[descriptor] = who
+        self._idle.register(descriptor, select.EPOLLIN)
+        self._busy.register(descriptor, select.EPOLLIN)
+
+    def unwatch(self, descriptor: int) -> None:
+        """The reverse of watch(); once is enough, more does no harm."""
         if self._attended.pop(descriptor, None) is not None and not self._idle.closed:
             self._idle.unregister(descriptor)
             self._busy.unregister(descriptor)

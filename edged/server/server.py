@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from edged.ports import Router
     from edged.server.claimed_accounts import ClaimedAccounts
     from edged.server.client import ClientConnection
+    from edged.server.jetstream.jetstream import JetStream
     from edged.server.operator_auth import OperatorAuth
 
 TOO_MANY_ACCOUNT_CONNECTIONS = "maximum account active connections exceeded"
@@ -79,6 +80,8 @@ class Server:
         self.lame_duck_asked = trio.Event()
         self.info = Info(self)
         self.accounts: dict[str, Account] = {}
+        # Set by the daemon when JetStream is on.
+        self.jetstream: JetStream | None = None
         self._next_cid = 0
         self._claimed: ClaimedAccounts | None = None
         self._password_limiter = passwords.new_limiter()
@@ -103,6 +106,8 @@ class Server:
             self.accounts[name].is_removed = True
         self.default_account = self.accounts[GLOBAL_ACCOUNT]
         bind_imports(self.accounts, self.describe_requester, self.log)
+        if self.jetstream is not None:
+            self.jetstream.configured()
 
     def _configure_account(self, options: AccountOptions) -> Account:
         account = self.accounts.get(options.name)
@@ -204,6 +209,8 @@ class Server:
             self._configure_account(options).is_claimed = True
         if changed:
             bind_imports(self.accounts, self.describe_requester, self.log)
+            if self.jetstream is not None:
+                self.jetstream.configured()
 
     def authentication_failed(self, connection: ClientConnection, failure: AuthFailed) -> None:
         self.log.warn(
@@ -269,6 +276,8 @@ class Server:
 
     def flush(self) -> ClientConnection | None:
         """Write what the last batch produced. Returns a connection that cannot keep up, if there is one."""
+        if self.jetstream is not None:
+            self.jetstream.flush()
         dirty = self.fanout.dirty
         if not dirty:
             return None

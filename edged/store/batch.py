@@ -1,9 +1,14 @@
-"""What is committed together: frames for the journal, and who waits for the outcome of each command."""
+"""What is committed together: frames for the journal, and who waits for the outcome of each command.
+
+A batch gathers, is closed, is written once, and is then applied or refused. When it could not be written,
+those that were closed before that was known are not written either: their commands have indexes that follow
+on the ones that are missing. `generation` tells them apart from those after.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from edged.core.commands import Command
 from edged.core.frame_twins import FrameBuffer
@@ -39,11 +44,20 @@ class Change(NamedTuple):
 class Batch:
     """Gathers until it is closed, is written once, and is then applied or refused."""
 
-    __slots__ = ("buffer", "entries", "error", "frees_space", "is_sync_needed", "nonce", "position")
+    __slots__ = (
+        *("applied", "buffer", "entries", "error", "frees_space", "gathered_bytes", "generation"),
+        *("is_sync_needed", "nonce", "number", "position"),
+    )
 
-    def __init__(self, tag_bytes: int = 0) -> None:
-        self.buffer = FrameBuffer(tag_bytes)
+    def __init__(self, tag_bytes: int = 0, capacity: int = 0) -> None:
+        self.buffer = FrameBuffer(tag_bytes, capacity)
         self.entries: list[Appends | Change] = []
+        # Known when it is closed: its size then, its record but for how far the journal is, and how often
+        # batches could not be written before.
+        self.gathered_bytes = 0
+        self.number = 0
+        self.applied: list[list[Any]] = []
+        self.generation = 0
         # Whether everything in it helps a full disk.
         self.frees_space = True
         # Whether somebody in it is promised the disk, and not only the operating system.

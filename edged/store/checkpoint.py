@@ -79,8 +79,8 @@ def decode_checkpoint(blob: bytes, path: str, keys: Keyring | None = None) -> Ch
     return Checkpoint(next_file, state)
 
 
-def save_checkpoint(files: Files, checkpoint: Checkpoint, keys: Keyring | None = None) -> int:
-    """Write a checkpoint, durably; its size. Raises OSError, and OutcomeUnknown when it may be there."""
+def save_checkpoint(files: Files, checkpoint: Checkpoint, keys: Keyring | None = None) -> None:
+    """Write a checkpoint, durably. Raises OSError, and OutcomeUnknown when it may be there."""
     path = checkpoint_path(checkpoint.next_file)
     blob = encode_checkpoint(checkpoint, keys)
     _remove_if_there(files, path + ".tmp")
@@ -95,7 +95,6 @@ def save_checkpoint(files: Files, checkpoint: Checkpoint, keys: Keyring | None =
         files.sync_directory(CHECKPOINTS)
     except OSError as error:
         raise OutcomeUnknown(f"a checkpoint may be durable or not ({error})", path) from error
-    return len(blob)
 
 
 def load_newest(

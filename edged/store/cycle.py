@@ -11,16 +11,22 @@ fails leaves files behind that nobody refers to, and changes nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from edged.config.jetstream_options import SegmentOptions
 from edged.core.expiry import message_expires_ns
-from edged.core.message import Message
+from edged.core.message import Message, counted_bytes
 from edged.core.row_twins import rows_of_frames
 from edged.core.rows import Rows
 from edged.core.stream_machine import StreamMachine
+from edged.store.batch import Batch
 from edged.store.box import Keyring
 from edged.store.checkpoint import Checkpoint, remove_older, save_checkpoint
 from edged.store.errors import OutcomeUnknown, StoreError
@@ -28,22 +34,21 @@ from edged.store.group import CATALOG
 from edged.store.hot_places import LivePlaces
 from edged.store.journal_file import JOURNAL, file_numbers
 from edged.store.journal_reader import JournalFile, is_strange
+from edged.store.message_index import LostRange
 from edged.store.sealed_part import DeadSeqs, SealedMessages
 from edged.store.segment import Segment
-from edged.store.segment_format import segment_path
-from edged.store.segment_writer import BLOCK_BYTES, ROW_BYTES, blocks_of, write_blocks
-from edged.store.stream_log import SegmentFigures, StreamLog, moved_snapshot
+from edged.store.segment_format import STREAMS, MessagesLost, segment_path
+from edged.store.segment_writer import ROW_BYTES, blocks_of, write_blocks
+from edged.store.stream_log import UNREADABLE, SegmentFigures, StreamLog, joined, moved_snapshot
 
 if TYPE_CHECKING:
+    from edged.store.options import StoreOptions
     from edged.store.store import Store
 
-STREAMS: Final = "streams"
 MERGE_FACTOR: Final = 4
 """A new segment takes in the one before, if that is at most so many times larger: few files, few copies."""
-SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A segment with this much in it is not merged any more."""
-LIVE_PART_MIN: Final = 0.5
-"""A segment of which less is alive is rewritten."""
+_READ_BYTES: Final = 256 * 1024
+"""How much of a segment is read at a time when it is copied."""
 
 
 @dataclass(slots=True)
@@ -57,7 +62,11 @@ class Move:
     # The messages to move from each of the files.
     hot: list[tuple[int, list[LivePlaces]]]
     old: list[tuple[SealedMessages, DeadSeqs]]
+    # Messages that had been lost and were put back, between these or beside them.
+    refilled: list[Message] = field(default_factory=list)
     new: Segment | None = None
+    # What could not be read when it was to be moved.
+    lost: list[LostRange] = field(default_factory=list)
 
     @property
     def old_segments(self) -> list[SealedMessages]:
@@ -74,9 +83,15 @@ class Border:
     moves: list[Move]
     # Streams that were removed before.
     removed: list[bytes]
+    # Whether a checkpoint of this border may be on the disk, and so the segments that it names must stay.
+    may_be_saved: bool = False
+    # Segments of earlier borders that a checkpoint may name which nobody has heard of since.
+    left_behind: list[str] = field(default_factory=list)
 
     @classmethod
-    def take(cls, store: Store, next_file: int) -> Border:
+    def take(cls, store: Store, batch: Batch) -> Border:
+        """The state before a batch that begins a file."""
+        next_file = batch.position.file
         groups: list[list[Any]] = []
         moves: list[Move] = []
         for number, entry in sorted(store.catalog.streams.items()):
@@ -84,20 +99,25 @@ class Border:
             assert isinstance(machine, StreamMachine)
             stream = [number, entry.stream_id, entry.account, entry.name, entry.config, entry.group.applied]
             if isinstance(entry.log, StreamLog):
-                moves += _plan(entry.log, entry.stream_id, len(groups), next_file, store.options.keys)
+                moves += _plan(entry.log, entry.stream_id, len(groups), next_file, store.options)
                 groups.append([*stream, machine.snapshot(), entry.log.snapshot()])
             else:
                 groups.append([*stream, None, None])
         state = {
             "catalog": store.groups[CATALOG].applied,
             "highest_group": store.catalog.highest_group,
-            "last_batch": store.batch_number,
-            "wear": store.room.wear.snapshot(),
-            "nonce": store.nonces[next_file],
+            "last_batch": batch.number - 1,
+            "nonce": batch.nonce,
             "store_id": store.store_id,
             "groups": groups,
         }
         return cls(next_file, state, moves, list(store.catalog.removed))
+
+    def follow(self, before: Border | None) -> None:
+        """Take the place of a border that did not come to a checkpoint, as far as anybody knows."""
+        if before is not None:
+            made = [move.new.path for move in before.moves if move.new is not None]
+            self.left_behind = [*before.left_behind, *(made if before.may_be_saved else ())]
 
 
 def _abandoned(store: Store, removed: list[bytes]) -> list[str]:
@@ -110,38 +130,67 @@ def _abandoned(store: Store, removed: list[bytes]) -> list[str]:
 
 
 def _plan(
-    log: StreamLog, stream_id: bytes, place: int, next_file: int, keys: Keyring | None
+    log: StreamLog, stream_id: bytes, place: int, next_file: int, options: StoreOptions
 ) -> Iterator[Move]:
     """What is to be done for a stream: its hot messages, with small segments before them; then the dead.
 
-    One segment at a time that is not encrypted with the current key is written anew.
+    One segment at a time that is not encrypted with the current key is written anew. Messages that were put
+    back are written with the segment whose span they are in, or with the one behind them if that is small.
     """
     files = [file for file in log.hot_files() if file < next_file]
     hot = [(file, log.live_in_file(file)) for file in files]
     figures = log.segment_figures()
-    bytes_new = sum(places.live_bytes for _, found in hot for places in found)
+    *put_back, behind = _by_segment(log.refilled(), figures)
+    bytes_new = sum(places.live_bytes for _, found in hot for places in found) + _bytes_of(behind)
     old: list[tuple[SealedMessages, DeadSeqs]] = []
-    while figures and bytes_new and _is_merged(figures[-1], bytes_new):
+    while figures and bytes_new and _is_merged(figures[-1], bytes_new, options.segment):
         last = figures.pop()
+        behind = put_back.pop() + behind
         bytes_new += last.live_bytes
         old.insert(0, (last.segment, log.deleted_in(last.segment)))
-    if files:
-        yield Move(log, stream_id, place, files, hot, old)
+    if files or behind:
+        yield Move(log, stream_id, place, files, hot, old, behind)
     has_old_key = False
-    for one in figures:
-        is_dead = one.live_bytes < LIVE_PART_MIN * one.segment.message_bytes or not one.live_count
-        is_old = not has_old_key and not _is_current(one.segment, keys)
+    for one, messages in zip(figures, put_back, strict=True):
+        is_dead = _is_dead(one, options.segment)
+        is_old = not has_old_key and not _is_current(one.segment, options.keys)
         has_old_key = has_old_key or is_old
-        if is_dead or is_old:
-            yield Move(log, stream_id, place, [], [], [(one.segment, log.deleted_in(one.segment))])
+        is_filled = bool(messages) and (
+            messages[-1].seq > one.segment.first_seq or _is_merged(one, _bytes_of(messages), options.segment)
+        )
+        if is_dead or is_old or is_filled:
+            dead = log.deleted_in(one.segment)
+            yield Move(log, stream_id, place, [], [], [(one.segment, dead)], messages)
+        elif messages:
+            yield Move(log, stream_id, place, [], [], [], messages)
+
+
+def _by_segment(messages: Sequence[Message], figures: Sequence[SegmentFigures]) -> list[list[Message]]:
+    """The messages within or before each segment, and at the end those behind all of them."""
+    last_seqs = [one.segment.last_seq for one in figures]
+    found: list[list[Message]] = [[] for _ in range(len(figures) + 1)]
+    for message in messages:
+        found[bisect_left(last_seqs, message.seq)].append(message)
+    return found
+
+
+def _bytes_of(messages: Sequence[Message]) -> int:
+    return sum(
+        counted_bytes(len(message.subject), message.header_bytes, len(message.data)) for message in messages
+    )
 
 
 def _is_current(segment: SealedMessages, keys: Keyring | None) -> bool:
     return not isinstance(segment, Segment) or (keys or Keyring()).is_current(segment.label)
 
 
-def _is_merged(last: SegmentFigures, bytes_new: int) -> bool:
-    return last.live_bytes + bytes_new <= SEGMENT_BYTES_MAX and last.live_bytes <= MERGE_FACTOR * bytes_new
+def _is_dead(one: SegmentFigures, options: SegmentOptions) -> bool:
+    """Whether so much of a segment is deleted that it is worth writing the rest anew."""
+    return not one.live_count or one.live_bytes * 100 < options.live_percent_min * one.segment.message_bytes
+
+
+def _is_merged(last: SegmentFigures, bytes_new: int, options: SegmentOptions) -> bool:
+    return last.live_bytes + bytes_new <= options.bytes_max and last.live_bytes <= MERGE_FACTOR * bytes_new
 
 
 @dataclass(slots=True)
@@ -151,7 +200,6 @@ class Cycle:
     store: Store
     border: Border
     error: Exception | None = None
-    bytes_written: int = 0
     is_saved: bool = False
     # Segments that nobody refers to once the checkpoint of this cycle is the older one.
     condemned: list[str] = field(default_factory=list)
@@ -159,12 +207,15 @@ class Cycle:
     def run(self) -> None:
         """Write segments and the checkpoint. May run in another thread."""
         try:
-            self.condemned = _abandoned(self.store, self.border.removed)
+            abandoned = _abandoned(self.store, self.border.removed)
+            self.condemned = [*abandoned, *self.border.left_behind]
             for move in self.border.moves:
-                self._write(move)
+                if move.new is None:
+                    self._write(move)
             self._save()
         except OutcomeUnknown as error:
             # The checkpoint may count after a crash, and what it names must be there then.
+            self.border.may_be_saved = True
             self.error = error
         except (OSError, StoreError) as error:
             self.error = error
@@ -175,7 +226,8 @@ class Cycle:
         if self.error is not None:
             return []
         for move in self.border.moves:
-            move.log.adopt(move.files, move.old_segments, move.new)
+            refilled = {message.seq for message in move.refilled}
+            move.log.adopt(move.files, move.old_segments, move.new, refilled)
         return self._free() if self.is_saved else []
 
     # --- inside ---
@@ -188,23 +240,42 @@ class Cycle:
         path = segment_path(move.stream_id, first_seq, self.border.next_file)
         keys = store.options.keys
         info = write_blocks(
-            store.files, path, move.stream_id, self._blocks(move), keys, expires_ns=message_expires_ns
+            store.files,
+            path,
+            move.stream_id,
+            self._blocks(move),
+            keys,
+            expires_ns=message_expires_ns,
+            compression_level=store.options.segment.compression_level,
         )
         if info.count:
-            self.bytes_written += info.file_bytes
             move.new = Segment.open(store.files, path, store.cache, keys, expires_ns=message_expires_ns)
+        move.lost = _lost(move)
 
     def _blocks(self, move: Move) -> Iterator[Rows]:
-        yield from blocks_of(_from_segments(move))
+        if move.refilled:
+            messages = merge(self._messages(move), move.refilled, key=attrgetter("seq"))
+            yield from blocks_of(messages, self.store.options.segment.block_bytes)
+            return
+        yield from blocks_of(_from_segments(move), self.store.options.segment.block_bytes)
         for file, found in move.hot:
             places = [one for one in found if len(one)]
             if places:
                 yield from _from_journal(self.store, file, places)
 
+    def _messages(self, move: Move) -> Iterator[Message]:
+        yield from _from_segments(move)
+        for file, found in move.hot:
+            places = [one for one in found if len(one)]
+            for rows in _from_journal(self.store, file, places) if places else ():
+                yield from rows.messages()
+
     def _undo(self) -> None:
         """Give the space of half the work back. What cannot be removed now is removed after a restart."""
+        if self.border.may_be_saved:
+            return
         for move in self.border.moves:
-            if move.new is not None and not self.is_saved:
+            if move.new is not None:
                 with suppress(OSError):
                     self.store.files.remove(move.new.path)
                 move.new = None
@@ -213,13 +284,14 @@ class Cycle:
         groups = [list(group) for group in self.border.state["groups"]]
         for move in self.border.moves:
             group = groups[move.place]
-            group[7] = moved_snapshot(group[7], move.old_segments, move.new)
+            group[7] = moved_snapshot(group[7], move.old_segments, move.new, move.lost)
             self.condemned += [segment.path for segment in move.old_segments]
         state = {**self.border.state, "groups": groups}
         condemned = [*self.store.condemned, *([self.border.next_file, path] for path in self.condemned)]
         state["condemned"] = condemned
+        state["wear"] = self.store.room.wear.snapshot()
         checkpoint = Checkpoint(self.border.next_file, state)
-        self.bytes_written += save_checkpoint(self.store.files, checkpoint, self.store.options.keys)
+        save_checkpoint(self.store.files, checkpoint, self.store.options.keys)
         self.is_saved = True
 
     def _free(self) -> list[int]:
@@ -242,19 +314,48 @@ class Cycle:
 
 def _first_seq(move: Move) -> int | None:
     """The smallest seq that the new segment can hold; None when there is nothing to hold."""
-    for segment, dead in move.old:
-        if len(dead) < segment.count:
-            return segment.first_seq
-    firsts = (next(iter(places), None) for _, found in move.hot for places in found)
-    return next((first[0] for first in firsts if first is not None), None)
+    firsts = [message.seq for message in move.refilled[:1]]
+    firsts += [segment.first_seq for segment, dead in move.old if len(dead) < segment.count][:1]
+    hot = (next(iter(places), None) for _, found in move.hot for places in found)
+    firsts += islice((first[0] for first in hot if first is not None), 1)
+    return min(firsts, default=None)
 
 
 def _from_segments(move: Move) -> Iterator[Message]:
     for segment, dead in move.old:
         assert isinstance(segment, Segment)
-        for message in segment.messages():
-            if message.seq not in dead:
-                yield message
+        seq = dead.next_live(segment.first_seq)
+        while seq is not None:
+            try:
+                batch = segment.read_batch(seq, _READ_BYTES)
+            except MessagesLost as error:
+                # Beyond repair. Without these messages the journal can go on, and they are said to be lost.
+                seq = dead.next_live(max(seq, error.last_seq) + 1)
+                continue
+            if not batch:
+                break
+            yield from (message for message in batch if message.seq not in dead)
+            seq = dead.next_live(batch[-1].seq + 1)
+
+
+def _lost(move: Move) -> list[LostRange]:
+    """The messages that should be in the new segment of a move and are not."""
+    expected = sum(segment.count - len(dead) for segment, dead in move.old) + len(move.refilled)
+    expected += sum(len(places) for _, found in move.hot for places in found)
+    new = move.new
+    if expected == (0 if new is None else new.count):
+        return []
+    there = set(() if new is None else new.codes()[0])
+    seqs = [seq for segment, dead in move.old for seq in _live_seqs(segment, dead)]
+    seqs += [place[0] for _, found in move.hot for places in found for place in places]
+    return joined([LostRange(seq, seq, UNREADABLE) for seq in seqs if seq not in there])
+
+
+def _live_seqs(segment: SealedMessages, dead: DeadSeqs) -> Iterator[int]:
+    seq = dead.next_live(segment.first_seq)
+    while seq is not None:
+        yield seq
+        seq = dead.next_live(seq + 1)
 
 
 def _from_journal(store: Store, file: int, places: Sequence[LivePlaces]) -> Iterator[Rows]:
@@ -265,12 +366,12 @@ def _from_journal(store: Store, file: int, places: Sequence[LivePlaces]) -> Iter
         data, frames = reader.frames(first, last - first)
     finally:
         reader.close()
-    frame = 0
+    frame, block_bytes = 0, store.options.segment.block_bytes
     for one in places:
         columns, position = one.columns(), 0
         while position < len(columns.offsets):
             rows, position, frame = rows_of_frames(
-                data, frames, first, columns, position, frame, BLOCK_BYTES, ROW_BYTES
+                data, frames, first, columns, position, frame, block_bytes, ROW_BYTES
             )
             if rows is not None:
                 yield rows

@@ -1,5 +1,4 @@
-"""Which messages of a part of a stream are gone: a set of positions, small whether few are in it or nearly
-all.
+"""Which messages of a part of a stream are gone: a set of positions, small whether it holds few or many.
 
 Positions count the messages of one part from 0. All below `floor` are in the set and take no memory,
 which is all that a queue or a limit ever needs; above it there is one integer for every 2048 positions

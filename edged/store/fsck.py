@@ -37,8 +37,9 @@ from edged.store.guard import unguard
 from edged.store.journal_file import HEADER_BYTES, JOURNAL, file_path, spare_names
 from edged.store.journal_reader import Chain, read_header, read_parts
 from edged.store.message_index import LostRange
-from edged.store.recovery import LOST_AND_FOUND, STREAMS
+from edged.store.recovery import LOST_AND_FOUND
 from edged.store.replay import Hole, ReplayReport
+from edged.store.segment_format import STREAMS
 
 SALVAGE: Final = "edged fsck STORE_DIR --salvage NEW_DIR keeps everything that can be read"
 SALVAGE_COPIES: Final = f"{SALVAGE}, and looks for copies in older files"
@@ -335,7 +336,7 @@ class _Verification:
                 continue
             there = {LostRange(*one) for one in log["lost"]}
             for lost in getattr(entry.log, "lost", ()):
-                if lost in there:
+                if any(one.first_seq <= lost.last_seq and lost.first_seq <= one.last_seq for one in there):
                     what = f"messages {lost.first_seq} to {lost.last_seq} were lost before: {lost.reason}"
                     self._report.add(
                         Finding(

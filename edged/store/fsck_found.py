@@ -41,8 +41,7 @@ from edged.store.group import CATALOG, StreamEntry
 from edged.store.journal_file import JOURNAL, file_numbers
 from edged.store.journal_reader import Chain, read_chain
 from edged.store.message_index import LostRange
-from edged.store.recovery import STREAMS
-from edged.store.segment_format import segment_name
+from edged.store.segment_format import STREAMS, segment_name
 from edged.store.stream_log import StreamLog
 
 RECOVERED_ACCOUNT: Final = "$G"

@@ -91,7 +91,11 @@ def _read_headless(files: StoreFiles, number: int, nonce: int | None = None) -> 
     proven = False
     for _, kind, _, _, start, body_bytes in frames:
         if kind == BATCH:
-            record = BatchRecord.decode(data[start : start + body_bytes])
+            try:
+                record = BatchRecord.decode(data[start : start + body_bytes])
+            except (ValueError, TypeError):
+                # It was encrypted: the salt is gone with the header, and with it what the frames say.
+                return JournalFile(number, len(data), Use.HEADLESS)
             proven = proven or (record.synced_file == number and record.synced_to > HEADER_BYTES)
     return JournalFile(number, len(data), Use.HEADLESS, None, (0, COPY_BYTES), nonce, len(frames), proven)
 

@@ -28,7 +28,6 @@ from edged.core.message import Message, counted_bytes
 from edged.core.stream_machine import MESSAGE_ID, StreamMachine
 from edged.store.box import Keyring
 from edged.store.checkpoint import CHECKPOINTS, GENERATIONS, Checkpoint, checkpoint_numbers, decode_checkpoint
-from edged.store.cycle import SEGMENT_BYTES_MAX
 from edged.store.errors import Damaged, StoreBroken
 from edged.store.files import RealFiles
 from edged.store.fsck import Plan, read_checkpoints, verify
@@ -50,7 +49,7 @@ from edged.store.options import StoreOptions
 from edged.store.recovery import LOST_AND_FOUND
 from edged.store.segment import Segment
 from edged.store.segment_format import segment_path
-from edged.store.segment_writer import SegmentInfo, write_segment
+from edged.store.segment_writer import USUAL, SegmentInfo, write_segment
 from edged.store.store import Store
 from edged.store.stream_log import StreamLog
 
@@ -329,7 +328,7 @@ class _Peekable:
 
     def take(self) -> Iterator[Message]:
         """The messages of one segment."""
-        room = SEGMENT_BYTES_MAX
+        room = USUAL.bytes_max
         while self.next is not None and room > 0:
             message = self.next
             room -= counted_bytes(len(message.subject), message.header_bytes, len(message.data))

@@ -13,10 +13,9 @@ from edged.store.errors import Damaged, StoreBroken
 from edged.store.fsck_files import StoreFiles
 from edged.store.fsck_report import Finding, Report, Severity
 from edged.store.fsck_state import ReadState, Removals, WatchedMachine
-from edged.store.recovery import STREAMS
 from edged.store.segment import Segment
 from edged.store.segment_check import Problem
-from edged.store.segment_format import EXPIRIES, segment_name
+from edged.store.segment_format import EXPIRIES, STREAMS, segment_name
 from edged.store.stream_log import StreamLog
 
 _CACHE_BYTES: Final = 1024 * 1024
@@ -142,7 +141,8 @@ class _SegmentCheck:
     def _add_whole(self, wanted: _Wanted, what: str) -> None:
         """Nothing of a segment can be used."""
         first, last = wanted.entry[1]
-        count = wanted.entry[2][0]
+        # Some may have come back from elsewhere since.
+        count = max(wanted.entry[2][0] - _live_between(wanted.log, first, last), 0)
         if not count or last < wanted.removals.below_seq:
             self._add(Severity.HARMLESS, f"{what}; its messages are gone by now anyway", wanted.entry[0])
             return

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from edged.core.batch_record import Applied, BatchRecord
-from edged.core.commands import Command, Config, Delete, Expire, Purge, PutStream, Shed
+from edged.core.commands import Command, Config, Delete, Expire, Purge, PutStream, Refill, Shed
 from edged.core.expiry import message_expires_ns
 from edged.core.frame_twins import decode_append
 from edged.core.frames import HEADER_BYTES
@@ -75,10 +75,12 @@ class Removals:
 class WatchedMachine(StreamMachine):
     """A stream whose removals are remembered."""
 
-    __slots__ = ("_is_following", "removals")
+    __slots__ = ("_is_following", "refilled", "removals")
 
     def __init__(self, log: MessageLog, config: Config, runs: StreamLog | None, is_following: bool) -> None:
         self.removals = Removals()
+        # Seqs of messages that had been lost and came back.
+        self.refilled: list[int] = []
         self._is_following = is_following
         super().__init__(log, config, runs)
 
@@ -91,7 +93,16 @@ class WatchedMachine(StreamMachine):
     def apply(self, command: Command) -> Outcome:
         """Remember, then apply."""
         self.removals.note(command, self.log.last_seq)
-        return super().apply(command)
+        if not isinstance(command, Refill):
+            return super().apply(command)
+        if self._is_following:
+            # What was known to be lost stood in a checkpoint.
+            self.log.skip_to(command.seq)
+            self.log.lost.append(LostRange(command.seq, command.seq, "its record is damaged"))
+        outcome = super().apply(command)
+        if outcome == command.seq:
+            self.refilled.append(command.seq)
+        return outcome
 
 
 class WatchedCatalog(Catalog):
@@ -217,6 +228,7 @@ class ReadState:
                 self._note_lost(
                     hole.group, [LostRange(hole.first_seq, hole.last_seq, "its record is damaged")]
                 )
+        self._note_refilled()
         self.last_batch = max(self.last_batch, report.last_batch)
         return report
 
@@ -231,6 +243,12 @@ class ReadState:
     def _note_lost(self, group: int, lost: Iterable[LostRange]) -> None:
         known = self.lost.setdefault(group, [])
         known += [one for one in lost if one not in known]
+
+    def _note_refilled(self) -> None:
+        for number, lost in self.lost.items():
+            group = self.groups.get(number)
+            for seq in group.machine.refilled if group and isinstance(group.machine, WatchedMachine) else ():
+                lost[:] = [part for one in lost for part in one.without(seq)]
 
     def _make_log(self, stream_id: bytes, is_in_memory: bool) -> MessageLog:
         return MemoryLog() if is_in_memory else StreamLog(stream_id, self._read_hot, _decode_frame)

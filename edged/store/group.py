@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from edged.core.api_errors import STREAM_NOT_FOUND, stream_general
 from edged.core.commands import Command, PutStream, RemoveStream
 from edged.core.stream_machine import MessageLog, Outcome, Refused, StreamMachine
 from edged.store.stream_log import StreamLog
@@ -22,14 +24,15 @@ class Group:
 
     __slots__ = ("applied", "is_reported", "machine", "next_index", "number", "refused")
 
-    def __init__(self, number: int, machine: Machine, applied: int = 0) -> None:
+    def __init__(self, number: int, machine: Machine, applied: int = 0, is_reported: bool = True) -> None:
         self.number = number
         self.machine = machine
         self.applied = applied
         self.next_index = applied + 1
-        # Appends refused since the last batch record, and whether that record tells how far we are.
+        # Appends refused since the last batch record.
         self.refused: list[int] = []
-        self.is_reported = True
+        # Whether batch records tell how far it is: not when the journal has nothing of it.
+        self.is_reported = is_reported
 
     @property
     def has_losses(self) -> bool:
@@ -68,6 +71,18 @@ class StreamEntry:
         return self.config.get("storage") == "memory"
 
 
+@dataclass(frozen=True, slots=True)
+class MissingMessages:
+    """Messages of a stream that are lost; among the seqs may be some that never had one."""
+
+    group: int
+    account: str
+    stream: str
+    first_seq: int
+    last_seq: int
+    reason: str
+
+
 class LogMaker(Protocol):
     """Makes the log of a new stream."""
 
@@ -94,7 +109,7 @@ class Catalog:
         assert isinstance(command, RemoveStream), command
         entry = self.streams.pop(command.group, None)
         if entry is None:
-            return Refused("stream not found")
+            return Refused(STREAM_NOT_FOUND)
         del self.groups[command.group]
         self.removed.append(entry.stream_id)
         return 0
@@ -102,12 +117,20 @@ class Catalog:
     def add(self, command: PutStream, log: MessageLog, applied: int = 0) -> StreamEntry:
         """A stream that is new, or comes from a checkpoint."""
         runs = log if isinstance(log, StreamLog) else None
-        group = Group(command.group, StreamMachine(log, command.config, runs), applied)
+        group = Group(command.group, StreamMachine(log, command.config, runs), applied, runs is not None)
         entry = StreamEntry(command, group, log)
         self.groups[command.group] = group
         self.streams[command.group] = entry
         self.highest_group = max(self.highest_group, command.group)
         return entry
+
+    def holes(self) -> list[MissingMessages]:
+        """What is lost of all streams."""
+        return [
+            MissingMessages(number, entry.account, entry.name, *lost)
+            for number, entry in sorted(self.streams.items())
+            for lost in entry.log.lost
+        ]
 
     def _put(self, command: PutStream) -> Outcome:
         entry = self.streams.get(command.group)
@@ -115,7 +138,7 @@ class Catalog:
             in_memory = command.config.get("storage") == "memory"
             self.add(command, self._make_log(command.stream_id, in_memory))
         elif entry.stream_id != command.stream_id:
-            return Refused("the group belongs to another stream")
+            return Refused(stream_general("the group belongs to another stream"))
         else:
             entry.config = command.config
             machine = entry.group.machine

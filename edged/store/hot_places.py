@@ -4,7 +4,7 @@ For each message there are 9 bytes: offset and size of its frame, and the number
 the stream has more than 256 subjects, and 8 more once seqs have holes. What the message counts for is in
 the size as well: a frame is a few bytes longer than that, and how many is in the upper bits.
 
-Rules: offsets are below 4 GiB, frames below 128 MiB. Nothing is read but by message_at() and
+Rules: offsets are below 4 GiB, frames below 128 MiB. Nothing is read but by message_at(), read() and
 timestamp_at().
 """
 
@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Final
 
+from edged.core.frames import Frame
 from edged.core.message import Message
+from edged.core.row_twins import rows_of_frames
 from edged.core.rows import Places
 from edged.core.runs import SIZE_BITS, SIZE_MASK, packed_size
 from edged.store.deleted import DeletedPositions
@@ -25,10 +27,16 @@ from edged.store.log_part import GrowingPart
 
 # file, offset, size of the frame; returns the frame
 ReadHot = Callable[[int, int, int], bytes]
+# file, offset, size of a span of frames; returns its bytes and the good frames in them, or None where nothing
+# is gained by reading many at once
+ReadSpan = Callable[[int, int, int], tuple[bytes, Sequence[Frame]] | None]
 # a frame; returns time, subject, size of the header block, header block and payload
 DecodeFrame = Callable[[bytes], tuple[int, bytes, int, bytes]]
 
 _PAGE_MASK: Final = GrowingPart.PAGE - 1
+# Fewer messages than this are read one by one, and so are those with too much of others between them.
+_SPAN_MESSAGES_MIN: Final = 4
+_SPAN_WASTE_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +73,22 @@ class LivePlaces:
 class HotPlaces(GrowingPart):
     """The messages of a stream in one journal file, or those of them behind the first hole in the seqs."""
 
-    __slots__ = ("_decode", "_offsets", "_read", "_sizes", "file", "has_holes")
+    __slots__ = ("_decode", "_offsets", "_read", "_read_span", "_sizes", "file", "has_holes")
 
     def __init__(
-        self, file: int, first_seq: int, read: ReadHot, decode: DecodeFrame, has_holes: bool
+        self,
+        file: int,
+        first_seq: int,
+        read: ReadHot,
+        decode: DecodeFrame,
+        has_holes: bool,
+        read_span: ReadSpan | None = None,
     ) -> None:
         super().__init__(first_seq)
         self.file = file
         self.has_holes = has_holes
         self._read = read
+        self._read_span = read_span
         self._decode = decode
         self._offsets = array("I")
         self._sizes = array("I")
@@ -144,6 +159,37 @@ class HotPlaces(GrowingPart):
         if subject != names[self.numbers[position]]:
             raise Damaged(f"message {seq} has another subject than before", f"journal file {self.file}")
         return Message(seq, ts_ns, subject, header_bytes, data)
+
+    def read(self, positions: Sequence[int], names: Sequence[bytes | None]) -> list[Message]:
+        found = self._read_many(positions)
+        if found is None:
+            return super().read(positions, names)
+        # A frame of another message is no better than none.
+        expected = [names[number] for number in self.numbers.at(positions)]
+        if len(found) < len(positions):
+            there = {message.seq for message in found}
+            expected = list(compress(expected, [seq in there for seq in self.seqs_at(positions)]))
+        return [message for message, name in zip(found, expected, strict=True) if message.subject == name]
+
+    def _read_many(self, positions: Sequence[int]) -> list[Message] | None:
+        """The messages at these positions read in one go, or None where that does not pay."""
+        if self._read_span is None or len(positions) < _SPAN_MESSAGES_MIN:
+            return None
+        offsets = array("I", map(self._offsets.__getitem__, positions))
+        size = offsets[-1] + (self._sizes[positions[-1]] & SIZE_MASK) - offsets[0]
+        own = sum([self._sizes[position] & SIZE_MASK for position in positions])
+        if size > _SPAN_WASTE_MAX * own:
+            return None
+        span = self._read_span(self.file, offsets[0], size)
+        if span is None:
+            return None
+        places = Places(self.seqs_at(positions), offsets, b"\x01" * len(offsets))
+        try:
+            rows = rows_of_frames(*span, offsets[0], places, 0, 0, size, 0).rows
+        except (ValueError, OverflowError):
+            # One of the frames holds no message. Which one is found out when they are read one by one.
+            return None
+        return [] if rows is None else rows.messages()
 
     def timestamp_at(self, position: int) -> int:
         return self._decoded(position)[0]

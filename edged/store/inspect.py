@@ -8,15 +8,15 @@ messages is left out unless asked for, and then only its beginning is given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from edged.core.batch_record import BatchRecord
-from edged.core.commands import decode
+from edged.core.commands import Refill, decode
 from edged.core.frame_twins import decode_append, scan
 from edged.core.frames import APPEND, BATCH, COMMAND, Frame
-from edged.store.box import Keyring
+from edged.store.box import Box, Keyring
 from edged.store.checkpoint import (
     CHECKPOINTS,
     Checkpoint,
@@ -27,11 +27,14 @@ from edged.store.checkpoint import (
 from edged.store.errors import Damaged, StoreError
 from edged.store.fsck_files import StoreFiles
 from edged.store.fsck_found import chain_from
-from edged.store.fsck_journal import read_journal_file
+from edged.store.fsck_journal import Use, read_journal_file
 from edged.store.guard import unguard
 from edged.store.inspect_segment import segment_items
 from edged.store.journal_file import HEADER_BYTES, JOURNAL, JournalHeader, file_numbers, file_path
-from edged.store.recovery import LOST_AND_FOUND, STREAMS
+from edged.store.journal_reader import box_of
+from edged.store.recovery import LOST_AND_FOUND
+from edged.store.sealed_frames import TAG_BYTES, open_frames
+from edged.store.segment_format import STREAMS
 
 PAYLOAD_BYTES_MAX: Final = 256
 _KINDS: Final = {BATCH: "batch", APPEND: "append", COMMAND: "command"}
@@ -151,45 +154,64 @@ def journal_items(files: StoreFiles, path: str, asked: Asked, end: int | None = 
     """A journal file: its header and its frames. What stands behind `end` does not count."""
     name = path.rpartition("/")[2]
     numbers = file_numbers([name])
-    nonce: int | None = None
     if numbers and path == file_path(numbers[0]):
         found = read_journal_file(files, numbers[0])
-        nonce = found.nonce if found.header is None else found.header.nonce
+        header, nonce = found.header, found.nonce
         values = {"path": path, "bytes": found.size, "use": found.use.value, **_header_fields(found.header)}
         yield Item("journal file", values)
         for offset in found.bad_copies if found.header is not None else ():
             yield _damage(path, "one of two copies of the header is damaged", offset)
-        if found.header is None and found.nonce is not None:
-            yield _damage(path, "no header; its nonce was computed from the frames", 0)
+        if found.use is Use.HEADLESS:
+            way = "its frames cannot be read" if nonce is None else "its nonce was computed from the frames"
+            yield _damage(path, f"no header; {way}", 0)
     else:
         head, size = files.read_head(path, HEADER_BYTES)
         header = JournalHeader.decode(head, path)
-        nonce = header.nonce if header is not None else None
+        nonce = None
         yield Item("journal file", {"path": path, "bytes": size, **_header_fields(header)})
+    nonce = header.nonce if header is not None else nonce
     if nonce is None:
         return
-    yield from _frame_items(files.read_all(path), nonce, path, asked, end)
+    box, can_read = None, True
+    if header is not None:
+        try:
+            box = box_of(header, files.keys)
+        except StoreError as error:
+            yield _damage(path, error)
+            can_read = False
+    yield from _frame_items(files.read_all(path), nonce, path, box, asked if can_read else None, end)
 
 
-def _frame_items(data: bytes, nonce: int, path: str, asked: Asked, end: int | None) -> Iterator[Item]:
+def _frame_items(
+    data: bytes, nonce: int, path: str, box: Box | None, asked: Asked | None, end: int | None
+) -> Iterator[Item]:
+    """The frames of a file, opened with its box; without their contents when these are not `asked` for."""
     found = scan(data, nonce, HEADER_BYTES)
+    frames: Sequence[Frame] = found.frames
     damage = dict(found.damage)
-    for frame in found.frames:
+    tag_bytes = 0
+    if box is not None:
+        data, frames, sealed = open_frames(data, frames, box, 0)
+        damage = dict(sorted([*damage.items(), *sealed]))
+        tag_bytes = TAG_BYTES
+    for frame in frames:
         for start in [start for start in damage if start < frame[0]]:
             yield _damage(path, "no frame", start, bytes=damage.pop(start) - start)
         values: dict[str, Any] = {
             "offset": frame[0],
             "group": frame[2],
             "index": frame[3],
-            "bytes": frame[4] + frame[5] - frame[0],
+            "bytes": frame[4] + frame[5] - frame[0] + tag_bytes,
         }
         if end is not None and frame[0] >= end:
             values["void"] = True
         try:
-            values |= _body_fields(data, frame, asked)
+            values |= _body_fields(data, frame, asked) if asked is not None else {}
         except ValueError as error:
             yield _damage(path, f"a frame is not understood ({error})", frame[0])
         yield Item(_KINDS.get(frame[1], f"frame of kind {frame[1]}"), values)
+    for start, stop in damage.items():
+        yield _damage(path, "no frame", start, bytes=stop - start)
     rest = len(data) - found.tail_start
     if rest:
         is_empty = not data[found.tail_start :].strip(b"\0")
@@ -222,6 +244,11 @@ def _body_fields(data: bytes, frame: Frame, asked: Asked) -> dict[str, Any]:
     if kind == COMMAND:
         command = decode(body)
         values = {field.name: getattr(command, field.name) for field in fields(command)}
+        if isinstance(command, Refill):
+            data = values.pop("data")
+            values["payload_bytes"] = len(data) - command.header_bytes
+            if asked.with_payload:
+                values["data"] = data[:PAYLOAD_BYTES_MAX]
         if "stream_id" in values:
             values["stream_id"] = values["stream_id"].hex()
         # The frame's group and the one that a command speaks of are two things.

@@ -1,14 +1,14 @@
 """The journal: batches of frames go to the end of one file after another, and are made durable.
 
 Rules:
-* One thread at a time is in here. A batch is written whole into one file; what does not fit goes to the next.
+* One thread at a time is in here; what any thread may call says so. A batch is written whole into one file;
+  what does not fit goes to the next.
 * A file is made ready before it is needed: its space set aside, or taken over from a file that is done with.
   Its header goes out together with the first batch, in one write.
 * A file whose write or sync failed is done with: nothing is written to it or synced any more. The batch is
   written once more, to a new file, whose header says where the good part of the old one ends.
 * An error says what is known. StoreFull and StoreBroken: nothing of the batch is there. OutcomeUnknown: it
-was
-  written, but whether it will be read after a crash cannot be said.
+  was written, but whether it will be read after a crash cannot be said.
 
 Invariant: HEADER_BYTES <= synced <= end <= the size of the file; promised <= end.
 """
@@ -16,6 +16,7 @@ Invariant: HEADER_BYTES <= synced <= end <= the size of the file; promised <= en
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -54,14 +55,6 @@ class Position:
     offset: int
 
 
-@dataclass(slots=True)
-class Wear:
-    """What the flash has had to take."""
-
-    bytes_written: int = 0
-    syncs: int = 0
-
-
 START: Final = Position(0, 0)
 """Where a journal ends that has no file yet."""
 
@@ -97,10 +90,12 @@ class Journal:
         self._header: bytes | None = None
         self._previous = previous
         self._previous_nonce = previous_nonce
+        # The file after this one. Who has the lock may change these and take from the spares.
         self._next_number = next_number
         self._ready: File | None = None
         self._ready_size = 0
-        self.wear = Wear()
+        self._ready_lock = threading.Lock()
+        self._is_turn_asked = False
         # Syncs that failed with nobody waiting for them; whoever reports such things empties the list.
         self.failed_syncs: list[str] = []
         # Files on which the disk failed. They are never synced again, so they cannot be used again either.
@@ -117,8 +112,9 @@ class Journal:
         return Position(self.number, self.end)
 
     def has_room(self, size: int) -> bool:
-        """Whether a batch of about this size still goes into the current file."""
-        return self._file is not None and self.end + size + RECORD_BYTES <= self._file_size
+        """Whether about so many bytes more still go into the current file. Any thread may ask."""
+        is_open = self._file is not None and not self._is_turn_asked
+        return is_open and self.end + size + RECORD_BYTES <= self._file_size
 
     def commit(self, buffer: FrameBuffer, sync: bool = True, is_small_file_ok: bool = False) -> Position:
         """Write a batch, and make it durable if wished; where it is.
@@ -126,32 +122,31 @@ class Journal:
         With `is_small_file_ok` a full disk gets a small file instead of an error: for what frees space.
         """
         size = len(buffer)
-        if self._file is None or self.end + size > self._file_size:
+        if self._file is None or self._is_turn_asked or self.end + size > self._file_size:
             self._turn(size, is_small_file_ok)
         try:
             return self._write(buffer, sync)
         except OSError as error:
-            self._failed.add(self.number)
-            self._abandon()
+            self._give_up()
             first_error = error
         # The batch may be in the abandoned file. In a new file it is safe, and void in the old one.
         try:
             self._turn(size, is_small_file_ok)
             return self._write(buffer, sync)
         except (OSError, StoreFull, StoreBroken) as error:
-            self._failed.add(self.number)
-            self._abandon()
+            self._give_up()
             raise OutcomeUnknown(f"the disk failed ({first_error}, then {error})", JOURNAL) from error
 
-    def note(self, buffer: FrameBuffer) -> None:
+    def note(self, buffer: FrameBuffer) -> bool:
         """Write something that nobody waits for, if it can be written; it is synced some time."""
         if self._file is None or self.end + len(buffer) > self._file_size:
-            return
+            return False
         try:
             self._write(buffer, sync=False, is_promised=False)
         except OSError:
-            self._failed.add(self.number)
-            self._abandon()
+            self._give_up()
+            return False
+        return True
 
     def take_over(self, buffer: FrameBuffer) -> None:
         """Begin with frames that stand in the last file, behind the end that our header gives for it.
@@ -167,13 +162,10 @@ class Journal:
             self._file.write_at(0, self._header)
             self._file.sync()
         except OSError as error:
-            self._failed.add(self.number)
-            self._abandon()
+            self._give_up()
             _refuse(error, "the end of the journal cannot be made durable")
         self._header = None
         self.end = self.synced = self._promised = HEADER_BYTES + len(buffer)
-        self.wear.bytes_written += self.end
-        self.wear.syncs += 2
 
     def sync(self) -> None:
         """Make durable what was written without a sync. Raises StoreBroken."""
@@ -182,26 +174,36 @@ class Journal:
         try:
             self._file.sync()
         except OSError as error:
-            path = file_path(self.number)
-            self._failed.add(self.number)
-            self._abandon()
-            raise StoreBroken(f"sync failed ({error})", path) from error
-        self.wear.syncs += 1
+            self._give_up()
+            raise StoreBroken(f"sync failed ({error})", file_path(self.number)) from error
         self.synced = self.end
 
     def rotate(self) -> None:
         """Let the next batch begin a new file."""
         self._retire_current()
 
+    def ask_to_turn(self) -> None:
+        """Let the next batch begin a new file; for those who may not be in here. Any thread may call it."""
+        self._is_turn_asked = True
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the next file is ready. Any thread may ask."""
+        return self._ready is not None
+
     def prepare(self) -> None:
-        """Have the next file ready, so that the batch that needs it does not wait. Raises OSError."""
-        if self._ready is None:
-            self._ready, self._ready_size = self._obtain(self._next_number, self._file_bytes)
+        """Have the next file ready, so that the batch that needs it does not wait. Raises OSError.
+
+        Any thread may do this, beside the one that writes: should that one need the file now, it waits.
+        """
+        with self._ready_lock:
+            if self._ready is None:
+                self._ready, self._ready_size = self._obtain(self._next_number, self._file_bytes)
 
     def reuse(self, number: int) -> None:
         """A file is not needed any more: keep it for another use, or give its space back. Raises OSError.
 
-        The one method that may run while another thread is in here: it adds to the list and takes nothing.
+        May run while other threads are in here: it adds to the list and takes nothing.
         """
         is_good = number >= self._first_number and number not in self._failed
         if is_good and len(self._spares) < SPARES_MAX:
@@ -209,13 +211,6 @@ class Journal:
             self._spares.append(spare_path(number))
         else:
             self._files.remove(file_path(number))
-
-    def close(self) -> None:
-        """Make everything durable and let go of the files. Raises StoreBroken."""
-        try:
-            self.sync()
-        finally:
-            self.let_go()
 
     def let_go(self) -> None:
         """Close the files as they are."""
@@ -233,15 +228,12 @@ class Journal:
         frames = self._finished(buffer)
         if self._header is not None:
             file.write_at(0, b"".join((self._header, frames)))
-            self.wear.bytes_written += HEADER_BYTES
         else:
             file.write_at(self.end, frames)
         if sync:
             file.sync()
-            self.wear.syncs += 1
         self._header = None
         self.end += len(buffer)
-        self.wear.bytes_written += len(buffer)
         if sync:
             self.synced = self.end
         if is_promised:
@@ -258,11 +250,13 @@ class Journal:
         """Go on in a new file with room for a batch of `size` bytes. Nothing is written to it yet."""
         try:
             self._retire_current()
-            file, file_size = self._take_ready(HEADER_BYTES + size, is_small_file_ok)
+            with self._ready_lock:
+                file, file_size = self._take_ready(HEADER_BYTES + size, is_small_file_ok)
+                self.number = self._next_number
+                self._next_number += 1
         except OSError as error:
             _refuse(error, "no new journal file")
-        self.number = self._next_number
-        self._next_number += 1
+        self._is_turn_asked = False
         self._file, self._file_size = file, file_size
         self.nonce = self._draw_nonce()
         self.end = self.synced = self._promised = HEADER_BYTES
@@ -294,6 +288,11 @@ class Journal:
             self.failed_syncs.append(str(error))
         else:
             self._promised = self.end
+        self._abandon()
+
+    def _give_up(self) -> None:
+        """The disk failed on the current file: nothing is written to it or synced any more."""
+        self._failed.add(self.number)
         self._abandon()
 
     def _abandon(self) -> None:

@@ -26,7 +26,6 @@ from edged.core.run_twins import frames_of_kind
 from edged.store.box import Box, Keyring
 from edged.store.errors import Damaged
 from edged.store.files import Files
-from edged.store.journal import Position
 from edged.store.journal_file import HEADER_BYTES, JOURNAL, JournalHeader, file_numbers, file_path
 from edged.store.sealed_frames import PURPOSE, TAG_BYTES, open_frames
 
@@ -142,9 +141,10 @@ def read_parts(
 
 def read_header(files: Files, number: int) -> JournalHeader | None:
     """The header of a file that was used; None if there is no such file, or nothing of the kind in it."""
-    if number not in file_numbers(files.list(JOURNAL)):
+    try:
+        header = _read_header(files, number)
+    except FileNotFoundError:
         return None
-    header = _read_header(files, number)
     return header if isinstance(header, JournalHeader) and header.number == number else None
 
 
@@ -164,11 +164,6 @@ def written_part(number: int, nonce: int, frames: bytes) -> Part:
     data = bytes(HEADER_BYTES) + frames
     found = scan(data, nonce, HEADER_BYTES)
     return _cut_tail(number, data, found.frames, found.damage, found.tail_start)
-
-
-def end_of(part: Part) -> Position:
-    """Where the journal ends, if this is its last part."""
-    return Position(part.number, part.end)
 
 
 def _read_header(files: Files, number: int) -> JournalHeader | Damaged | None:

@@ -11,9 +11,11 @@ Invariant: live_count == count - deleted.count, and live_bytes is what those mes
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import compress, pairwise
 
 from edged.core.message import Message
@@ -80,6 +82,15 @@ class LogPart(ABC):
         seqs = self.seqs()
         return self.first_seq + position if seqs is None else seqs[position]
 
+    def seqs_at(self, positions: Sequence[int]) -> Sequence[int]:
+        """The seqs of some messages, one behind the other."""
+        seqs, first = self.seqs(), self.first_seq
+        if seqs is not None:
+            return [seqs[position] for position in positions]
+        if positions[-1] - positions[0] == len(positions) - 1:
+            return range(first + positions[0], first + positions[-1] + 1)
+        return [first + position for position in positions]
+
     def position_from(self, seq: int) -> int:
         """The position of the first message with this seq or a higher one; `count` if there is none."""
         if seq <= self.first_seq:
@@ -131,6 +142,19 @@ class LogPart(ABC):
                 return self.seq_at(position)
             position = deleted.previous_absent(position)
         return None
+
+    def positions(self, wanted: Wanted | None, start: int, limit: int) -> array[int]:
+        """The first positions, at most `limit`, that are alive and have a wanted code; None wants all."""
+        return self.column().positions(wanted, start, self.count, self.deleted, limit)
+
+    def read(self, positions: Sequence[int], names: Sequence[bytes | None]) -> list[Message]:
+        """The messages at these positions, in order; those that cannot be read are left out."""
+        found: list[Message] = []
+        for position in positions:
+            # The caller sees by the seqs what is missing.
+            with suppress(Damaged):
+                found.append(self.message_at(position, names))
+        return found
 
     def count_live(self, start: int, stop: int) -> int:
         """How many messages between two positions are alive."""

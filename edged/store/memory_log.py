@@ -14,7 +14,8 @@ from typing import Final
 
 from edged.core.message import Message
 from edged.store.log_part import GrowingPart
-from edged.store.message_index import MessageIndex, Removed
+from edged.store.message_index import Removed
+from edged.store.message_reads import MessageReads
 
 _RECORD_BYTES: Final = 16
 _PAGE_MESSAGES: Final = 4096
@@ -72,7 +73,7 @@ class MemoryPage(GrowingPart):
         return message
 
 
-class MemoryLog(MessageIndex):
+class MemoryLog(MessageReads):
     """A log whose messages are in memory only."""
 
     @staticmethod

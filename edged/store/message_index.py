@@ -1,5 +1,4 @@
-"""What a log of either kind knows about its messages without reading them: which are there, and on which
-subjects.
+"""What a log of either kind knows of its messages without reading them: which are there, on which subjects.
 
 The messages are in parts, in the order of their seqs; a query finds the part, and the part the message.
 This is the half that file logs and memory logs share; stream_log.py and memory_log.py add how messages
@@ -20,13 +19,15 @@ from typing import Final, NamedTuple
 
 from edged.core.message import Message
 from edged.store.code_column import Wanted
-from edged.store.errors import Damaged
+from edged.store.errors import Damaged, StoreError
 from edged.store.log_part import LogPart
+from edged.store.refilled import Refilled
 from edged.store.sealed_part import SealedPart
 from edged.store.subject_filters import FilterCache, Filters, Matched, is_everything, is_literal
 from edged.store.subject_table import SubjectTable
 
 DELETED_LIMIT: Final = 1_000_000
+SKIP_MAX: Final = 1 << 62  # So that there are seqs for what follows: they have 63 bits.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,13 @@ class LostRange(NamedTuple):
     last_seq: int
     reason: str
 
+    def without(self, seq: int) -> list[LostRange]:
+        """What is left of the range when a seq is not lost any more."""
+        if not self.first_seq <= seq <= self.last_seq:
+            return [self]
+        parts = self._replace(last_seq=seq - 1), self._replace(first_seq=seq + 1)
+        return [part for part in parts if part.first_seq <= part.last_seq]
+
 
 class MessageIndex:
     """Queries and removals over the parts of a log."""
@@ -59,6 +67,7 @@ class MessageIndex:
         self._filters = FilterCache(self.table)
         self._parts: list[LogPart] = []
         self._starts: list[int] = []  # first_seq of each part
+        self._refilled: Refilled | None = None
         self._first_ts: tuple[int, int] = (0, 0)  # a seq and its time, for first_ts_ns
 
     # --- figures ---
@@ -91,7 +100,7 @@ class MessageIndex:
     def deleted_seqs(self, limit: int = DELETED_LIMIT) -> list[int]:
         """The seqs without a message between the first and the last, the lowest `limit` of them."""
         found: list[int] = []
-        for missing in self._missing():
+        for missing in self._missing() if self._refilled is None else self._refilled.cut_out(self._missing()):
             if len(missing) >= limit - len(found):
                 found.extend(missing[: limit - len(found)])
                 break
@@ -105,7 +114,7 @@ class MessageIndex:
         for part in self._parts[self._part_index(self.first_seq) :]:
             yield range(end, part.first_seq)
             yield from part.missing(self.first_seq)
-            end = part.last_seq + 1
+            end = max(end, part.last_seq + 1)
         yield range(end, self.last_seq + 1)
 
     # --- one message ---
@@ -117,22 +126,60 @@ class MessageIndex:
             position = part.find_live(seq)
             if position >= 0:
                 return part.message_at(position, self.table.names)
+        if self._refilled is not None:
+            found = self._refilled.find(seq)
+            if found is not None:
+                return found.message
         for lost in self.lost:
             if lost.first_seq <= seq <= lost.last_seq:
                 raise Damaged(f"message {seq} is lost, {lost.reason}")
         return None
 
+    def peek(self, seq: int) -> Message | None:
+        """A message, or None if there is none or it cannot be read."""
+        try:
+            return self.get(seq)
+        except Damaged:
+            return None
+
+    def has(self, seq: int) -> bool:
+        """Whether there is a message with this seq."""
+        if not self.first_seq <= seq <= self.last_seq:
+            return False
+        if self._parts and self._parts[self._part_index(seq)].find_live(seq) >= 0:
+            return True
+        return self._refilled is not None and self._refilled.find(seq) is not None
+
+    def bytes_of(self, seq: int) -> int | None:
+        """What a message counts for, or None if there is none."""
+        if not self.first_seq <= seq <= self.last_seq:
+            return None
+        part = self._parts[self._part_index(seq)] if self._parts else None
+        position = -1 if part is None else part.find_live(seq)
+        if part is not None and position >= 0:
+            return part.bytes_at(position)
+        found = None if self._refilled is None else self._refilled.find(seq)
+        return None if found is None else found.size
+
     def remove(self, seq: int) -> int | None:
         """Remove a message; the bytes it counted for, or None if it is not there."""
-        if not self.first_seq <= seq <= self.last_seq or not self._parts:
+        if self.lost:
+            # If it is lost, it is also gone for good: nobody wants it back.
+            self._not_lost(seq)
+        if not self.first_seq <= seq <= self.last_seq:
             return None
-        part = self._parts[self._part_index(seq)]
-        position = part.find_live(seq)
-        if position < 0:
-            return None
-        size = part.bytes_at(position)
-        number = part.number_of(part.column()[position])
-        part.remove(position, size)
+        part = self._parts[self._part_index(seq)] if self._parts else None
+        position = -1 if part is None else part.find_live(seq)
+        if part is not None and position >= 0:
+            size = part.bytes_at(position)
+            number = part.number_of(part.column()[position])
+            part.remove(position, size)
+        else:
+            found = None if self._refilled is None else self._refilled.find(seq)
+            if self._refilled is None or found is None:
+                return None
+            number, size = found.number, found.size
+            self._refilled.remove(seq)
         self.table.remove(number, seq)
         self.message_count -= 1
         self.bytes -= size
@@ -154,6 +201,8 @@ class MessageIndex:
                 if part.first_seq >= seq:
                     break
                 self._compact_part(part, seq)
+            for one in () if self._refilled is None else self._refilled.below(seq):
+                self.remove(one)
             self._advance(min(seq, self.last_seq + 1))
         self._forget_lost(seq)
         return Removed(count - self.message_count, size - self.bytes)
@@ -173,15 +222,46 @@ class MessageIndex:
     def skip_to(self, seq: int) -> None:
         """Let `seq` be the last one, without a message; nothing happens if it is not higher."""
         if seq > self.last_seq:
-            self.last_seq = seq
+            self.last_seq = min(seq, SKIP_MAX)
             if not self.message_count:
-                self.first_seq = seq + 1
+                self.first_seq = self.last_seq + 1
 
     def lose(self, first_seq: int, last_seq: int, reason: str = "its record is damaged") -> None:
         """Messages behind all others were stored and are lost. Their seqs are not used again."""
         assert first_seq > self.last_seq, (first_seq, self.last_seq)
         self.skip_to(last_seq)
         self.lost.append(LostRange(first_seq, last_seq, reason))
+
+    def refill(self, message: Message, message_bytes: int) -> str | None:
+        """Put a message back that is lost or cannot be read; if it is neither, why it is not wanted."""
+        seq = message.seq
+        try:
+            self.get(seq)
+        except (StoreError, OSError):
+            try:
+                # One that is listed and cannot be read gives way.
+                self.remove(seq)
+            except (StoreError, OSError) as error:
+                return f"nothing can be put in its place ({error})"
+        else:
+            return "the message is not lost"
+        number = self.table.numbers.get(message.subject)
+        if number is None:
+            number = self.table.add(message.subject)
+        self.table.insert(number, seq)
+        if self._refilled is None:
+            self._refilled = Refilled()
+        self._refilled.insert(message, number, message_bytes)
+        self.first_seq = min(seq, self.first_seq) if self.message_count else seq
+        self.message_count += 1
+        self.bytes += message_bytes
+        if seq == self.last_seq:
+            self.last_ts_ns = message.ts_ns
+        self._first_ts = 0, 0
+        self._not_lost(seq)
+        # Filters remember where there was nothing for them.
+        self._filters = FilterCache(self.table)
+        return None
 
     # --- subjects ---
 
@@ -194,6 +274,11 @@ class MessageIndex:
         """The last message on a subject."""
         number = self.table.numbers.get(subject)
         return None if number is None else self._last_of_number(number)
+
+    def count_of(self, subject: bytes) -> int:
+        """How many messages are on a subject."""
+        number = self.table.numbers.get(subject)
+        return 0 if number is None else self.table.counts[number]
 
     def subjects(self, filters: Sequence[bytes] = ()) -> Iterator[tuple[bytes, int]]:
         """The subjects that match, each with its number of messages."""
@@ -241,7 +326,9 @@ class MessageIndex:
                 return None
             if seq >= self.table.lasts[number]:
                 return self._last_of_number(number)
-        return self._search_back(matched, seq)
+            return self._search_back(matched, seq)
+        low, high = matched.bounds(self.table)
+        return self._search_back(matched, min(seq, high)) if seq >= low else None
 
     def count_matching(self, filters: Sequence[bytes], from_seq: int = 0) -> int:
         """How many messages from a seq on have a subject that matches."""
@@ -267,11 +354,16 @@ class MessageIndex:
             if part.last_ts_ns >= ts_ns and part.deleted.count < part.count:
                 position = part.position_at_time(ts_ns)
                 seq = part.seq_at(position) if position < part.count else part.last_seq + 1
-                found = self._next_live(seq)
-                return self.last_seq + 1 if found is None else found
-        return self.last_seq + 1
+                found = self._next_in_parts(seq)
+                seq = self.last_seq + 1 if found is None else found
+                return min(seq, self._refilled_at_time(ts_ns))
+        return self._refilled_at_time(ts_ns)
 
     # --- inside ---
+
+    def _refilled_at_time(self, ts_ns: int) -> int:
+        found = None if self._refilled is None else self._refilled.seq_at_time(ts_ns)
+        return self.last_seq + 1 if found is None else found
 
     def _add_part(self, part: LogPart) -> None:
         assert not self._parts or part.first_seq > self._parts[-1].last_seq
@@ -290,7 +382,14 @@ class MessageIndex:
     def _forget_lost(self, seq: int) -> None:
         """What is below `seq` was to go anyway: that it was lost before matters no more."""
         if self.lost:
-            self.lost = [lost for lost in self.lost if lost.last_seq >= seq]
+            self.lost = [
+                lost._replace(first_seq=max(lost.first_seq, seq))
+                for lost in self.lost
+                if lost.last_seq >= seq
+            ]
+
+    def _not_lost(self, seq: int) -> None:
+        self.lost = [part for lost in self.lost for part in lost.without(seq)]
 
     def _compact_part(self, part: LogPart, seq: int) -> None:
         before = part.live_bytes
@@ -322,6 +421,11 @@ class MessageIndex:
         return table.lasts[number]
 
     def _next_live(self, seq: int) -> int | None:
+        found = self._next_in_parts(seq)
+        refilled = None if self._refilled is None else self._refilled.next_wanted(None, seq)
+        return found if refilled is None or (found is not None and found < refilled) else refilled
+
+    def _next_in_parts(self, seq: int) -> int | None:
         for index in range(self._part_index(seq), len(self._parts)):
             found = self._parts[index].next_live(seq)
             if found is not None:
@@ -329,11 +433,12 @@ class MessageIndex:
         return None
 
     def _previous_live(self, seq: int) -> int | None:
-        for index in range(self._part_index(seq), -1, -1):
-            found = self._parts[index].previous_live(seq)
+        refilled = None if self._refilled is None else self._refilled.previous_wanted(None, seq)
+        for part in reversed(self._parts[: self._part_index(seq) + 1]):
+            found = part.previous_live(seq)
             if found is not None:
-                return found
-        return None
+                return found if refilled is None else max(found, refilled)
+        return refilled
 
     def _next_of_many(self, matched: Matched, seq: int) -> int | None:
         """As _search(), without looking again where there was nothing before."""
@@ -342,35 +447,39 @@ class MessageIndex:
             start, seq = matched.gap_start, matched.gap_stop
             if seq > self.last_seq:
                 return None
-        found = self._search(matched, seq)
+        low, high = matched.bounds(self.table)
+        found = self._search(matched, max(seq, low)) if seq <= high else None
         matched.gap_start = start
         matched.gap_stop = self.last_seq + 1 if found is None else found
         return found
 
     def _search(self, matched: Matched | Wanted, seq: int) -> int | None:
+        refilled = None if self._refilled is None else self._refilled.next_wanted(matched, seq)
         for index in range(self._part_index(seq), len(self._parts)):
             part = self._parts[index]
             if part.deleted.count < part.count:
                 wanted = part.wanted(matched)
                 found = None if wanted is None else part.next_matching(wanted, seq)
                 if found is not None:
-                    return found
-        return None
+                    return found if refilled is None else min(found, refilled)
+        return refilled
 
     def _search_back(self, matched: Matched | Wanted, seq: int) -> int | None:
-        for index in range(self._part_index(seq), -1, -1):
-            part = self._parts[index]
+        refilled = None if self._refilled is None else self._refilled.previous_wanted(matched, seq)
+        for part in reversed(self._parts[: self._part_index(seq) + 1]):
             if part.last_seq < self.first_seq:
                 break
             if part.deleted.count < part.count:
                 wanted = part.wanted(matched)
                 found = None if wanted is None else part.previous_matching(wanted, seq)
                 if found is not None:
-                    return found
-        return None
+                    return found if refilled is None else max(found, refilled)
+        return refilled
 
     def _count_between(self, matched: Matched | Wanted | None, first: int, stop: int) -> int:
         count = 0
+        if self._refilled is not None:
+            count = self._refilled.count_wanted(matched, first, stop)
         for index in range(self._part_index(first), len(self._parts)):
             part = self._parts[index]
             if part.first_seq >= stop:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from edged.config.jetstream_options import JetStreamOptions, ShedOptions
+from edged.config.jetstream_options import JetStreamOptions, SegmentOptions, ShedOptions
 from edged.core.space_rules import SpaceLimits, reserve_bytes_default
 from edged.store.box import Keyring
 from edged.store.sealed_frames import TAG_BYTES
@@ -21,6 +21,7 @@ SYNC_METADATA: Final = "edged.sync"
 
 NO_LIMITS: Final = SpaceLimits(reserve_bytes=0)
 NOTHING_TO_SHED: Final = ShedOptions()
+USUAL_SEGMENTS: Final = SegmentOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class StoreOptions:
     group_commit_bytes: int = 1024 * 1024
     space: SpaceLimits = NO_LIMITS
     shed: ShedOptions = NOTHING_TO_SHED
+    segment: SegmentOptions = USUAL_SEGMENTS
     memory_bytes_max: int = -1
     keys: Keyring | None = None
     tail_bytes: int = 8 * 1024 * 1024
@@ -57,6 +59,7 @@ class StoreOptions:
             group_commit_bytes=options.group_commit_bytes,
             space=SpaceLimits(options.max_store, options.free_space_min, reserve_bytes),
             shed=options.shed,
+            segment=options.segment,
             memory_bytes_max=options.max_memory,
             keys=Keyring.read(options.key, options.prev_key, options.cipher),
             cache_bytes=options.block_cache_bytes,
@@ -75,3 +78,4 @@ class StoreOptions:
         if config.get("persist_mode") == "async" and self.sync == SYNC_ALWAYS:
             return SYNC_INTERVAL
         return self.sync
+

@@ -7,6 +7,7 @@ the segments' footers and the journal after the checkpoint, whatever the bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from edged.core.commands import PutStream
 from edged.core.expiry import message_expires_ns
 from edged.core.frame_twins import FrameBuffer
-from edged.core.frames import BATCH
+from edged.core.frames import BATCH, Frame
 from edged.core.stream_machine import StreamMachine
 from edged.store.checkpoint import CHECKPOINTS, Checkpoint, checkpoint_numbers, load_newest
 from edged.store.errors import Damaged, StoreBroken
@@ -32,18 +33,16 @@ from edged.store.journal_reader import (
     store_id_of,
     written_part,
 )
-from edged.store.replay import Replay, ReplayReport
+from edged.store.replay import Replay, ReplayReport, without_torn_batch
 from edged.store.sealed_part import SealedMessages
 from edged.store.segment import Segment
-from edged.store.segment_format import segment_name
+from edged.store.segment_format import STREAMS, segment_name
 from edged.store.stream_log import StreamLog
-from edged.store.wear import WearCounter
 
 if TYPE_CHECKING:
     from edged.store.store import Store
 
 LOST_AND_FOUND: Final = "lost+found"
-STREAMS: Final = "streams"
 
 
 @dataclass(slots=True)
@@ -55,7 +54,6 @@ class RecoveryReport:
     bad_checkpoints: list[tuple[str, str]] = field(default_factory=list)
     damaged_segments: list[tuple[str, str]] = field(default_factory=list)
     moved_aside: list[str] = field(default_factory=list)
-    torn_bytes: int = 0
     copied_bytes: int = 0
 
     @property
@@ -83,10 +81,13 @@ def recover(store: Store) -> RecoveryReport:
         # A file was begun, and durable, before the checkpoint was written.
         chain.missing.append(report.checkpoint)
     strange = chain.strange
-    chain, known = _begin_journal(store, chain, report)
-    store.nonces.update((header.number, header.nonce) for header, _ in chain.files)
-    report.replay = Replay(files, chain, store.groups, known).run()
-    store.batch_number = max(report.replay.last_batch, store.batch_number)
+    last = read_last(files, chain)
+    chain, known = _begin_journal(store, chain, last, report)
+    report.replay = Replay(files, chain, store.groups, known, store.batch_number).run()
+    # When its good end was copied, the last file ends there, and what a crash cut off is not seen any more.
+    report.replay.torn_bytes = 0 if last is None else last.torn_bytes
+    # Should the last batch record be what is damaged, its number is not used again.
+    store.batch_number = report.replay.last_batch + bool(report.replay.damage)
     for path, _ in report.bad_checkpoints:
         _move_aside(store, path, report)
     for number in strange:
@@ -108,18 +109,20 @@ def _belongs(files: Files, checkpoint: Checkpoint) -> bool:
     return header is None or header.nonce == checkpoint.state["nonce"]
 
 
-def _begin_journal(store: Store, chain: Chain, report: RecoveryReport) -> tuple[Chain, dict[int, Part]]:
+def _begin_journal(
+    store: Store, chain: Chain, last: Part | None, report: RecoveryReport
+) -> tuple[Chain, dict[int, Part]]:
     """Open the journal for writing, and bring what may not be durable to its new file.
 
     Returns the chain as it is then, and those parts of it that need not be read any more.
     """
     files = store.files
-    last = read_last(files, chain)
-    tail = () if last is None else last.frames[frames_before(last.frames, last.durable_to) :]
+    tail: Sequence[Frame] = ()
+    if last is not None:
+        tail = without_torn_batch(last.data, last.frames[frames_before(last.frames, last.durable_to) :])
     is_tail_copied = any(frame[1] != BATCH for frame in tail)
     previous, previous_nonce = START, 0
     if last is not None:
-        report.torn_bytes = last.torn_bytes
         header = chain.files[-1][0]
         previous, previous_nonce = Position(last.number, last.durable_to), header.nonce
         if last.durable_to == HEADER_BYTES:
@@ -157,7 +160,7 @@ def _restore(store: Store, checkpoint: Checkpoint, report: RecoveryReport) -> No
     store.catalog.highest_group = state["highest_group"]
     store.batch_number = state["last_batch"]
     store.condemned = state["condemned"]
-    store.room.wear = WearCounter.restore(state["wear"])
+    store.room.wear.resume(state["wear"])
     for number, stream_id, account, name, config, applied, machine, log in state["groups"]:
         command = PutStream(number, stream_id, account, name, config)
         if log is None:
@@ -196,7 +199,9 @@ def _restore_log(store: Store, stream_id: bytes, log: dict[str, Any], report: Re
             report.damaged_segments.append((path, str(error)))
             raise Damaged("a segment cannot be read", path) from error
 
-    return StreamLog.restore(log, open_segment, stream_id, store.read_hot, store.decode_frame)
+    return StreamLog.restore(
+        log, open_segment, stream_id, store.read_hot, store.decode_frame, store.columns, store.read_span
+    )
 
 
 def _tidy_segments(store: Store, checkpoint: Checkpoint | None, report: RecoveryReport) -> None:

@@ -1,32 +1,40 @@
 """Brings the groups from a checkpoint to the end of the journal, and says what could not be brought.
 
 Rules:
-* The commands of a group are applied in the order of their indexes. A command that is there twice counts
-once.
+* The commands of a group are applied in the order of their indexes. A command that is there twice
+  counts once.
 * A gap in the indexes is a hole. What later batch records report of the group says which seqs the messages
   behind the hole have, and which commands had been refused; this is followed rather than decided again.
+* The members of an atomic batch stand next to each other, and the last one decides. Where it is missing, the
+  reports say what the others came to, and if they do not, the others are lost as well; at the end of the
+  journal the batch was torn, and never was.
 * Without a hole the reports must agree with what replaying gave. If they do not, the state cannot be trusted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
+from typing import Final
 
-from edged.core.batch_record import Applied, BatchRecord
+from edged.core.batch_record import BatchRecord
 from edged.core.commands import decode
 from edged.core.frame_twins import decode_append
-from edged.core.frames import APPEND, BATCH, COMMAND, Frame
+from edged.core.frames import APPEND, BATCH, COMMAND, MORE, Frame, append_flags
 from edged.core.run_twins import run_of_frames
-from edged.core.stream_machine import StreamMachine
+from edged.core.stream_machine import Duplicate, Refused, StreamMachine
 from edged.store.errors import StoreBroken
 from edged.store.files import Files
 from edged.store.group import Group
+from edged.store.group_reports import GroupReports
 from edged.store.journal import START, Position
 from edged.store.journal_file import file_path
 from edged.store.journal_reader import Chain, Part, read_parts
+
+_NOTHING_KNOWN: Final = GroupReports()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,10 @@ class ReplayReport:
 
 
 class Replay:
-    """One recovery. `run()` does it all. `known` are parts of the chain that were read already, by file."""
+    """One recovery. `run()` does it all. `known` are parts of the chain that were read already, by file.
+
+    `last_batch` is the number of the last batch before, 0 if it is not known.
+    """
 
     def __init__(
         self,
@@ -64,15 +75,19 @@ class Replay:
         chain: Chain,
         groups: dict[int, Group],
         known: Mapping[int, Part] = MappingProxyType({}),
+        last_batch: int = 0,
     ) -> None:
         self._files = files
         self._chain = chain
         self._known_parts = known
         self._groups = groups
-        # Groups that have a hole behind them: up to which index outcomes are known, and the refused ones.
-        self._known: dict[int, tuple[int, frozenset[int]]] = {}
-        self._reports: dict[int, list[Applied]] = {}
-        self.report = ReplayReport(missing_files=list(chain.missing))
+        # Groups that have a hole behind them, and what the rest of the journal says about each of them.
+        self._known: dict[int, GroupReports] = {}
+        # The same of every group, once there is a hole in one: all are looked at in one pass.
+        self._reports: dict[int, GroupReports] | None = None
+        # The group whose atomic batch has not come to its end.
+        self._unfinished: Group | None = None
+        self.report = ReplayReport(missing_files=list(chain.missing), last_batch=last_batch)
 
     def run(self) -> ReplayReport:
         report = self.report
@@ -85,6 +100,9 @@ class Replay:
             for group in self._incomplete(report.files):
                 self._follow(group, part, 0)
             self._replay(part)
+            # It is let go of before the next one is read: two of them take twice the memory.
+            del part
+        self._drop_torn()
         for group in self._groups.values():
             group.next_index = group.applied + 1
         return report
@@ -100,6 +118,8 @@ class Replay:
         while position < count:
             offset, kind, number, index, body_start, size = frames[position]
             position += 1
+            if self._unfinished is not None:
+                self._look_after_batch(frames[position - 1], part, position - 1)
             if kind == BATCH:
                 self._check(BatchRecord.decode(data[body_start : body_start + size]), part, position - 1)
                 self.report.last_batch = index
@@ -149,13 +169,49 @@ class Replay:
     ) -> None:
         machine = group.machine
         assert isinstance(machine, StreamMachine), group.number
-        known_to, refused = self._known.get(group.number, (0, frozenset()))
-        if index in refused:
+        known = self._known.get(group.number, _NOTHING_KNOWN)
+        if known.is_refused(index):
             return
         ts_ns, subject, header_bytes, message = decode_append(data, body_start, size)
-        outcome = machine.append(ts_ns, subject, header_bytes, message, place, force=index <= known_to)
-        if not isinstance(outcome, int):
-            group.refused.append(index)
+        header_bytes |= append_flags(data, body_start)
+        is_known = index <= known.last_index
+        outcome = machine.append(ts_ns, subject, header_bytes, message, place, force=is_known)
+        count = len(machine.take_decided()) or 1
+        self._unfinished = group if outcome is None else None
+        if isinstance(outcome, Refused | Duplicate):
+            group.refused += range(index - count + 1, index + 1)
+
+    # --- atomic batches without an end ---
+
+    def _look_after_batch(self, frame: Frame, part: Part, position: int) -> None:
+        """If this frame does not go on with the batch, its last message is lost."""
+        group = self._unfinished
+        assert group is not None
+        _, kind, number, index, _, _ = frame
+        if kind == APPEND and number == group.number and index == group.applied + 1:
+            return
+        machine = group.machine
+        assert isinstance(machine, StreamMachine), group.number
+        self._unfinished = None
+        self._follow(group, part, position)
+        known = self._known[group.number]
+        members = machine.give_up_members()
+        if not known.is_sure(group.applied):
+            # Nobody tells what they came to: they are lost with the rest of the batch.
+            group.applied -= len(members)
+            return
+        for index, member in enumerate(members, group.applied - len(members) + 1):
+            if known.is_refused(index):
+                group.refused.append(index)
+            else:
+                machine.append(*member[:5], force=True)
+
+    def _drop_torn(self) -> None:
+        """At the end of the journal: a batch that a crash has cut was not written at all."""
+        if self._unfinished is not None:
+            machine = self._unfinished.machine
+            assert isinstance(machine, StreamMachine), self._unfinished.number
+            self._unfinished.applied -= len(machine.give_up_members())
 
     # --- reports of earlier outcomes ---
 
@@ -163,7 +219,7 @@ class Replay:
         """Compare what is reported with the state. What was lost since the report before shows here."""
         for report in record.applied:
             group = self._groups.get(report.group)
-            if group is None:
+            if group is None or not group.is_reported:
                 continue
             if report.index > group.applied:
                 # Everything it speaks of stands before it in the journal: the rest is lost.
@@ -188,11 +244,9 @@ class Replay:
         self._follow(group, part, position)
         last_seq = group.last_seq
         if isinstance(group.machine, StreamMachine):
-            report = next((one for one in self._reports[group.number] if one.index >= index - 1), None)
-            if report is not None:
-                _, refused = self._known[group.number]
-                kept = self._appends_between(group.number, index, report.index, part, position) - refused
-                last_seq = max(last_seq, report.last_seq - len(kept))
+            reported = self._known[group.number].last_seq_before(index)
+            if reported is not None:
+                last_seq = max(last_seq, reported)
             else:
                 # Nothing tells: a seq that was never used does no harm, one used twice would.
                 last_seq += index - 1 - group.applied
@@ -202,26 +256,23 @@ class Replay:
         """Something of this group is lost: from here on its outcomes are taken from the reports."""
         if group.number in self._known:
             return
-        reports = [
-            report
-            for data, frame in self._frames_after(part, position)
-            if frame[1] == BATCH
-            for report in BatchRecord.decode(data[frame[4] : frame[4] + frame[5]]).applied
-            if report.group == group.number
-        ]
-        self._reports[group.number] = reports
-        known_to = reports[-1].index if reports else 0
-        refused = frozenset(index for report in reports for index in report.refused)
-        self._known[group.number] = (known_to, refused)
+        if self._reports is None:
+            self._reports = self._read_reports(part, position)
+        self._known[group.number] = self._reports.get(group.number, _NOTHING_KNOWN)
 
-    def _appends_between(self, group: int, first: int, last: int, part: Part, position: int) -> set[int]:
-        found: set[int] = set()
-        for _, (_, kind, number, index, _, _) in self._frames_after(part, position):
-            if number == group and kind == APPEND and first <= index <= last:
-                found.add(index)
-            elif number == group and kind != BATCH and index > last:
-                break
-        return found
+    def _read_reports(self, part: Part, position: int) -> dict[int, GroupReports]:
+        """What the journal says about all groups from a position on."""
+        found: defaultdict[int, GroupReports] = defaultdict(GroupReports)
+        last_batch, gaps = self.report.last_batch, 0
+        for data, (_, kind, number, index, start, size) in self._frames_after(part, position):
+            if kind == APPEND:
+                found[number].add_append(index)
+            elif kind == BATCH:
+                gaps += last_batch > 0 and index > last_batch + 1
+                last_batch = index
+                for report in BatchRecord.decode(data[start : start + size]).applied:
+                    found[report.group].add(report, gaps)
+        return dict(found)
 
     def _frames_after(self, part: Part, position: int) -> Iterator[tuple[bytes, Frame]]:
         """The frames from a position on, through all files that follow."""
@@ -230,3 +281,11 @@ class Replay:
         for later in read_parts(self._files, self._chain, part.number, self._known_parts):
             for frame in later.frames:
                 yield later.data, frame
+
+
+def without_torn_batch(data: bytes, frames: Sequence[Frame]) -> Sequence[Frame]:
+    """The frames without those at the end that are messages of an atomic batch which a crash has cut."""
+    end = len(frames)
+    while end and frames[end - 1][1] == APPEND and append_flags(data, frames[end - 1][4]) & MORE:
+        end -= 1
+    return frames[:end]

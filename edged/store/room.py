@@ -14,10 +14,9 @@ from edged.config.jetstream_options import ShedOptions
 from edged.core import commands
 from edged.core.space_rules import SpaceLimits, SpaceRules, StreamSpace
 from edged.store.errors import StoreFull
-from edged.store.files import Files
 from edged.store.space import DiskGovernor
 from edged.store.usage import Accounts
-from edged.store.wear import WearCounter
+from edged.store.wear import CountedFiles
 
 if TYPE_CHECKING:
     from edged.store.group import StreamEntry
@@ -27,12 +26,12 @@ class Room:
     """The books of one store. `memory_bytes_max` -1 means no limit."""
 
     def __init__(
-        self, files: Files, limits: SpaceLimits, shed: ShedOptions, memory_bytes_max: int = -1
+        self, files: CountedFiles, limits: SpaceLimits, shed: ShedOptions, memory_bytes_max: int = -1
     ) -> None:
         self.governor = DiskGovernor(files, SpaceRules(limits, shed))
         self.disk = Accounts(limits.store_bytes_max)
         self.memory = Accounts(memory_bytes_max)
-        self.wear = WearCounter()
+        self.wear = files.wear
         self._open: dict[int, StreamEntry] = {}
 
     def follow(self, group: int, entry: StreamEntry | None) -> None:

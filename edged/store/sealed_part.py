@@ -1,8 +1,9 @@
 """A segment as a part of a log: its messages, less those removed since it was written.
 
 In memory there are, for each subject in the segment, the number of the subject and how many of its
-messages are left: 5 bytes, or 7 if the numbers are not in order. Which message has which subject is read
-from the segment when somebody searches, and a few of these columns are kept (`ColumnCache`).
+messages are left: 5 bytes, and 4 more once somebody asked for one of them and the numbers are not in order.
+Which message has which subject is read from the segment when somebody searches, and some of these
+columns are kept (column_cache.py).
 
 The number of a subject that has no messages left here may belong to another by now. That does no harm:
 its count is 0 and all its positions are deleted.
@@ -14,35 +15,25 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import compress
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
+from edged.core.code_twins import flags_by_code
 from edged.core.message import Message
+from edged.core.run_twins import enter_counted, numbers_of, order_of
+from edged.core.runs import SubjectColumns
 from edged.store.code_column import CodeColumn, Wanted
+from edged.store.column_cache import Column, ColumnCache, Columns
 from edged.store.deleted import DeletedPositions
 from edged.store.errors import Damaged
 from edged.store.log_part import LogPart
 from edged.store.subject_filters import Matched
 from edged.store.subject_table import SubjectTable
 
-Column: TypeAlias = "array[int]"
 # Below so many wanted numbers each is looked up; above, all subjects of the segment are.
 _LOOKUPS_MAX: Final = 64
-
-
-class Summary(Protocol):
-    """A subject of a segment."""
-
-    @property
-    def subject(self) -> bytes: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def first_seq(self) -> int: ...
-    @property
-    def last_seq(self) -> int: ...
 
 
 class SealedMessages(Protocol):
@@ -60,72 +51,64 @@ class SealedMessages(Protocol):
     def message_bytes(self) -> int: ...
     @property
     def last_ts_ns(self) -> int: ...
-    @property
-    def subjects(self) -> Sequence[Summary]: ...
+    def subject_columns(self) -> SubjectColumns: ...
     def get(self, seq: int) -> Message | None: ...
-    def codes(self) -> tuple[Sequence[int], Column]: ...
-    def size_of(self, seq: int) -> int | None: ...
+    def columns(self) -> tuple[Column | None, Column]: ...
+    def sizes(self) -> Column: ...
+    def read(self, seqs: Sequence[int]) -> list[Message]: ...
     def seq_at_time(self, ts_ns: int) -> int: ...
-
-
-class Columns(NamedTuple):
-    """What a search needs of a segment."""
-
-    codes: CodeColumn
-    seqs: Sequence[int]
-
-
-class ColumnCache:
-    """The columns of the parts that were searched last. One may serve many logs."""
-
-    __slots__ = ("_columns", "_parts_max")
-
-    def __init__(self, parts_max: int = 4) -> None:
-        self._parts_max = parts_max
-        self._columns: OrderedDict[SealedMessages, Columns] = OrderedDict()
-
-    def get(self, segment: SealedMessages) -> Columns:
-        """The columns of a segment. Raises Damaged if they cannot be read."""
-        columns = self._columns.get(segment)
-        if columns is not None:
-            self._columns.move_to_end(segment)
-            return columns
-        seqs, codes = segment.codes()
-        columns = self._columns[segment] = Columns(CodeColumn.of(codes), seqs)
-        if len(self._columns) > self._parts_max:
-            self._columns.popitem(last=False)
-        return columns
-
-    def forget(self, segment: SealedMessages) -> None:
-        """The segment is no longer read."""
-        self._columns.pop(segment, None)
 
 
 class DeadSeqs:
     """Seqs of a segment that were dead when this was taken. Any thread may ask."""
 
-    __slots__ = ("_deleted", "_part", "_seqs")
+    __slots__ = ("_deleted", "_offsets", "_part")
 
     def __init__(self, part: SealedPart) -> None:
         self._part = part
         self._deleted = part.deleted.copy()
-        self._seqs = part.seqs()
+        self._offsets = part.offsets()
 
     def __contains__(self, seq: object) -> bool:
         assert isinstance(seq, int)
-        seqs = self._seqs
-        return (seq - self._part.first_seq if seqs is None else bisect_left(seqs, seq)) in self._deleted
+        offset = seq - self._part.first_seq
+        return (offset if self._offsets is None else bisect_left(self._offsets, offset)) in self._deleted
 
     def __len__(self) -> int:
         return self._deleted.count
+
+    def next_live(self, seq: int) -> int | None:
+        """The first seq from here on that was not dead."""
+        part, offsets = self._part, self._offsets
+        position = max(seq - part.first_seq, 0)
+        if offsets is not None:
+            position = bisect_left(offsets, position)
+        position = self._deleted.next_absent(position)
+        if position >= part.count:
+            return None
+        return part.first_seq + (position if offsets is None else offsets[position])
+
+
+class SavedPart(NamedTuple):
+    """What a checkpoint says of a part: first and last seq, what was alive and its bytes, what was gone."""
+
+    seqs: tuple[int, int]
+    live: tuple[int, int]
+    deleted: list[Any]
 
 
 class SealedPart(LogPart):
     """The messages of one segment that are left."""
 
-    __slots__ = ("_cache", "_codes_in_order", "_counts", "_dumped", "_numbers", "segment")
+    __slots__ = (
+        *("_cache", "_codes_in_order", "_columns", "_counts", "_dumped", "_is_dense", "_numbers", "_table"),
+        *("segment", "was_asked"),
+    )
 
-    def __init__(self, segment: SealedMessages, cache: ColumnCache, table: SubjectTable) -> None:
+    def __init__(
+        self, segment: SealedMessages, cache: ColumnCache, table: SubjectTable, subjects: SubjectColumns
+    ) -> None:
+        """For adopted() and restored(), which know the numbers of the subjects."""
         super().__init__(segment.first_seq)
         self.segment = segment
         self.last_seq = segment.last_seq
@@ -133,46 +116,88 @@ class SealedPart(LogPart):
         self.count = segment.count
         self.live_bytes = segment.message_bytes
         self._cache = cache
+        self._table = table
+        self._columns: Columns | None = None
+        self.was_asked = False
+        self._is_dense = self.last_seq - self.first_seq + 1 == self.count
         self._dumped: tuple[int, list[Any]] = (0, DeletedPositions().dump())
-        summaries = segment.subjects
-        self._counts = _smallest_array([summary.count for summary in summaries])
-        self._number(summaries, table)
+        self._counts = subjects.counts
+        # A subject without a number has no live messages, so any will do.
+        self._numbers = array("I")
+        # The codes by the numbers of their subjects, once somebody looks for one; a range if they agree.
+        self._codes_in_order: Sequence[int] | None = None
 
-    def _number(self, summaries: Sequence[Summary], table: SubjectTable) -> None:
-        """Learn the numbers of the subjects. One without a number has no live messages, so any will do."""
-        get = table.numbers.get
-        self._numbers = array("I", [get(summary.subject, 0) for summary in summaries])
-        # None: the numbers grow with the codes, as they do when a log is restored in order.
-        self._codes_in_order: Column | None = None
-        if any(map(int.__gt__, self._numbers, self._numbers[1:])):
-            order = sorted(range(len(self._numbers)), key=self._numbers.__getitem__)
-            self._codes_in_order = _smallest_array(order)
+    @classmethod
+    def adopted(cls, segment: SealedMessages, cache: ColumnCache, table: SubjectTable) -> SealedPart:
+        """The part for a segment whose messages the table counts already."""
+        subjects = segment.subject_columns()
+        part = cls(segment, cache, table, subjects)
+        part._numbers = numbers_of(table.numbers, subjects)
+        return part
 
-    def enter(self, table: SubjectTable) -> None:
-        """Add the live messages to a table that does not count them yet, when a log is restored."""
-        summaries = self.segment.subjects
-        is_exact = not self.deleted.count
-        for summary, count in zip(summaries, self._counts, strict=True):
-            if count:
-                number = table.numbers.get(summary.subject)
-                if number is None:
-                    number = table.add(summary.subject)
-                table.add_counted(number, count, summary.first_seq, summary.last_seq, is_exact)
-        self._number(summaries, table)
+    @classmethod
+    def restored(
+        cls, segment: SealedMessages, cache: ColumnCache, table: SubjectTable, saved: SavedPart
+    ) -> SealedPart:
+        """The part as it was when a checkpoint was made; its messages are entered into the table."""
+        subjects = segment.subject_columns()
+        part = cls(segment, cache, table, subjects)
+        part._load_deleted(saved)
+        is_exact = not part.deleted.count
+        part._numbers = enter_counted(table, subjects._replace(counts=part._counts), is_exact)
+        return part
 
     @property
     def subjects_bytes(self) -> int:
         """How much memory the subjects of this part take."""
-        columns = (self._counts, self._numbers, self._codes_in_order or array("B"))
+        order = self._codes_in_order
+        columns = (self._counts, self._numbers, order if isinstance(order, array) else array("B"))
         return sum(column.itemsize * len(column) for column in columns)
 
+    # --- columns ---
+
+    def columns(self) -> Columns:
+        """The columns of the segment. Raises Damaged if they cannot be read."""
+        columns = self._columns
+        if columns is None:
+            offsets, codes = self.segment.columns()
+            columns = self._columns = Columns(CodeColumn.of(codes), offsets)
+            self._cache.hold(self, columns.memory_bytes, len(self._table))
+        self.was_asked = True
+        return columns
+
+    def let_go(self) -> None:
+        """Others need the memory."""
+        self._columns = None
+
     def column(self) -> CodeColumn:
-        return self._cache.get(self.segment).codes
+        return self.columns().codes
+
+    def offsets(self) -> Column | None:
+        """How far each seq is from the first one, or None where none is missing."""
+        return None if self._is_dense else self.columns().offsets
 
     def seqs(self) -> Sequence[int] | None:
-        if self.last_seq - self.first_seq + 1 == self.count:
-            return None
-        return self._cache.get(self.segment).seqs
+        offsets = self.offsets()
+        return None if offsets is None else array("Q", map(self.first_seq.__add__, offsets))
+
+    def seq_at(self, position: int) -> int:
+        offsets = self.offsets()
+        return self.first_seq + (position if offsets is None else offsets[position])
+
+    def seqs_at(self, positions: Sequence[int]) -> Sequence[int]:
+        offsets, first = self.offsets(), self.first_seq
+        if offsets is None:
+            return super().seqs_at(positions)
+        return [first + offsets[position] for position in positions]
+
+    def position_from(self, seq: int) -> int:
+        offset, offsets = seq - self.first_seq, self.offsets()
+        if offset <= 0:
+            return 0
+        if seq > self.last_seq:
+            return self.count
+        return offset if offsets is None else bisect_left(offsets, offset)
 
     def number_of(self, code: int) -> int:
         return self._numbers[code]
@@ -195,9 +220,11 @@ class SealedPart(LogPart):
         return ((number, count) for number, count in zip(self._numbers, self._counts, strict=True) if count)
 
     def bytes_at(self, position: int) -> int:
-        size = self.segment.size_of(self.seq_at(position))
-        assert size is not None, position
-        return size
+        columns = self.columns()
+        if columns.sizes is None:
+            columns.sizes = self.segment.sizes()
+            self._cache.hold(self, columns.memory_bytes, len(self._table))
+        return columns.sizes[position]
 
     def message_at(self, position: int, names: Sequence[bytes | None]) -> Message:
         seq = self.seq_at(position)
@@ -205,6 +232,9 @@ class SealedPart(LogPart):
         if message is None or message.seq != seq:
             raise Damaged(f"message {seq} is not in its segment", self.segment.path)
         return message
+
+    def read(self, positions: Sequence[int], names: Sequence[bytes | None]) -> list[Message]:
+        return self.segment.read(self.seqs_at(positions))
 
     def position_at_time(self, ts_ns: int) -> int:
         return self.deleted.next_absent(self.position_from(self.segment.seq_at_time(ts_ns)))
@@ -229,7 +259,7 @@ class SealedPart(LogPart):
         removed = list(self.live_counts())
         self.deleted.add_below(self.count)
         self.live_bytes = 0
-        self._counts = _smallest_array([0] * len(self._counts))
+        self._counts = array("B", bytes(len(self._counts)))
         return removed
 
     # --- checkpoints ---
@@ -237,33 +267,28 @@ class SealedPart(LogPart):
     def dump_deleted(self) -> list[Any]:
         """What is gone, by distance from the first seq: that stays true if some of the segment is lost."""
         if self._dumped[0] != self.deleted.count:
-            seqs = self.seqs()
+            offsets = self.offsets()
             self._dumped = (
                 self.deleted.count,
-                self.deleted.dump() if seqs is None else self._offsets(seqs).dump(),
+                self.deleted.dump() if offsets is None else self._deleted_offsets(offsets).dump(),
             )
         return self._dumped[1]
 
-    def _offsets(self, seqs: Sequence[int]) -> DeletedPositions:
-        offsets = DeletedPositions()
+    def _deleted_offsets(self, offsets: Column) -> DeletedPositions:
+        deleted = DeletedPositions()
         floor = self.deleted.floor
-        offsets.add_below(
-            seqs[floor] - self.first_seq if floor < self.count else self.last_seq + 1 - self.first_seq
-        )
+        deleted.add_below(offsets[floor] if floor < self.count else self.last_seq + 1 - self.first_seq)
         for position in self.deleted.positions():
-            offsets.add(seqs[position] - self.first_seq)
-        return offsets
+            deleted.add(offsets[position])
+        return deleted
 
-    def load_deleted(self, dumped: list[Any], seqs: tuple[int, int], live: tuple[int, int]) -> None:
-        """Take over what was gone when a checkpoint was made, before anything else is removed.
-
-        Then the segment had these first and last seqs, and so many live messages of so many bytes.
-        """
+    def _load_deleted(self, saved: SavedPart) -> None:
+        """Take over what was gone when a checkpoint was made, before anything else is removed."""
+        seqs, live, dumped = saved
         offsets = DeletedPositions.load(dumped)
         if not offsets.count:
             return
-        own = self.seqs()
-        if own is None and seqs == (self.first_seq, self.last_seq):
+        if self._is_dense and seqs == (self.first_seq, self.last_seq):
             self.deleted = offsets
         else:
             self.deleted.add_below(self.position_from(seqs[0] + offsets.floor))
@@ -274,9 +299,9 @@ class SealedPart(LogPart):
         if self.live_count:
             numbers = self.column().numbers(0, self.count)
             counts = Counter(compress(numbers, self.deleted.live_flags(0, self.count)))
-            self._counts = _smallest_array([counts[code] for code in range(len(self._counts))])
+            self._counts = array(self._counts.typecode, [counts[code] for code in range(len(self._counts))])
         else:
-            self._counts = _smallest_array([0] * len(self._counts))
+            self._counts = array("B", bytes(len(self._counts)))
         if self.live_count == live[0]:
             self.live_bytes = live[1]
         else:
@@ -288,12 +313,14 @@ class SealedPart(LogPart):
         """The code of a subject that has messages left here."""
         numbers, order = self._numbers, self._codes_in_order
         if order is None:
+            order = self._codes_in_order = order_of(numbers)
+        if isinstance(order, range):
             place = bisect_left(numbers, number)
         else:
             place = bisect_left(order, number, key=numbers.__getitem__)
         # A number may be there twice, once with a meaning that it no longer has.
         while place < len(numbers):
-            code = place if order is None else order[place]
+            code = order[place]
             if numbers[code] != number:
                 return None
             if self._counts[code]:
@@ -312,11 +339,5 @@ class SealedPart(LogPart):
                     codes[code] = 1
                 number = flags.find(1, number + 1)
         else:
-            codes = bytearray(map(flags.__getitem__, self._numbers))
+            codes = flags_by_code(flags, self._numbers, self._counts)
         return Wanted(flags=codes) if 1 in codes else None
-
-
-def _smallest_array(values: Sequence[int]) -> Column:
-    largest = max(values, default=0)
-    typecode = next(code for code in "BHIQ" if largest < 1 << 8 * array(code).itemsize)
-    return array(typecode, values)

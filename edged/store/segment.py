@@ -13,10 +13,13 @@ are simply not in it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
+from edged.core.code_twins import running_sums
 from edged.core.message import Message
+from edged.core.runs import SubjectColumns
 from edged.store.block_cache import BlockCache
 from edged.store.box import Keyring
 from edged.store.errors import Damaged
@@ -27,6 +30,7 @@ from edged.store.segment_columns import (
     Column,
     Seqs,
     SubjectSummary,
+    summaries_of,
     unpack_column,
     unpack_seqs,
     unpack_subject_table,
@@ -47,7 +51,6 @@ from edged.store.segment_sections import SectionFile
 from edged.store.segment_writer import ROW_BYTES, Expiry
 
 _REASON_BYTES: Final = 200  # about what a reason takes in the cache
-_SUMMARY_BYTES: Final = 150  # and a summary, without its subject
 
 
 class Segment:
@@ -151,6 +154,22 @@ class Segment:
             block = self._block(position)
             yield from block.messages(bisect_left(block.seqs, from_seq), len(block.seqs))
 
+    def read(self, seqs: Sequence[int]) -> list[Message]:
+        """The messages with these seqs, which grow; those that cannot be read are left out."""
+        table = self._table
+        messages: list[Message] = []
+        start = 0
+        while start < len(seqs):
+            position = bisect_left(table.last_seqs, seqs[start])
+            if position == len(table):
+                break
+            # All that are in one block, which is decoded once; or between two blocks, and there is nothing.
+            end = bisect_right(seqs, table.last_seqs[position], start)
+            with suppress(MessagesLost):
+                messages += self._block(position).some_messages(seqs[start:end])
+            start = end
+        return messages
+
     def read_batch(self, from_seq: int, max_bytes: int) -> list[Message]:
         """Messages from a seq on, with at most `max_bytes` of data unless the first alone has more.
 
@@ -192,15 +211,31 @@ class Segment:
 
     # --- columns ---
 
+    def subject_columns(self) -> SubjectColumns:
+        """All subjects; the position of each is its code. Not kept, because a log asks once."""
+        return unpack_subject_table(self._column(SUBJECTS), self.first_seq)
+
     @property
     def subjects(self) -> list[SubjectSummary]:
-        """All subjects; the position of each is its code."""
-        found: list[SubjectSummary] | None = self._cache.get((self._owner, "subjects"))
-        if found is None:
-            found = unpack_subject_table(self._column(SUBJECTS), self.first_seq)
-            size = sum(len(summary.subject) for summary in found) + _SUMMARY_BYTES * len(found)
-            self._cache.put((self._owner, "subjects"), found, size)
-        return found
+        """All subjects, one by one; the position of each is its code."""
+        return list(summaries_of(self.subject_columns()))
+
+    def columns(self) -> tuple[Column | None, Column]:
+        """How far each seq is from the first, or None where none is missing, and the codes of the subjects.
+
+        These and the sizes are not kept here, because a log keeps them.
+        """
+        offsets = None
+        if self.last_seq - self.first_seq != self.count - 1:
+            distances = self._unsigned(SEQS, self.count - 1)
+            if sum(distances) != self.last_seq - self.first_seq:
+                raise Damaged("a column contradicts the footer", self.path)
+            offsets = running_sums(distances)
+        return offsets, self._unsigned(CODES, self.count)
+
+    def sizes(self) -> Column:
+        """How many bytes each message counts for."""
+        return self._unsigned(SIZES, self.count)
 
     def codes(self) -> tuple[Seqs, Column]:
         """All seqs, and beside them the codes of their subjects."""
@@ -272,6 +307,12 @@ class Segment:
         if column is None:
             column, _ = unpack_column(self._column(kind), 0)
             self._cache.put(key, column, len(column) * column.itemsize)
+        return column
+
+    def _unsigned(self, kind: int, count: int) -> Column:
+        column, _ = unpack_column(self._column(kind), 0)
+        if len(column) != count or column.typecode == "q":
+            raise Damaged("a column contradicts the footer", self.path)
         return column
 
     def _column(self, kind: int) -> bytes:

@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
 from edged.core.message import Message
-from edged.core.rows import COLUMN, pack_column
+from edged.core.row_twins import pack_column
+from edged.core.rows import COLUMN
+from edged.core.runs import SubjectColumns
 from edged.store.errors import Damaged
 from edged.store.segment_format import Prelude
 
@@ -110,6 +113,19 @@ class Block:
             )
         )
 
+    def some_messages(self, seqs: Sequence[int]) -> list[Message]:
+        """The messages with these seqs, which grow; those that are not here are left out."""
+        start = bisect_left(self.seqs, seqs[0])
+        end = start + len(seqs)
+        if end <= len(self.seqs) and self.seqs[start] == seqs[0] and self.seqs[end - 1] == seqs[-1]:
+            return self.messages(start, end)
+        positions = [bisect_left(self.seqs, seq) for seq in seqs]
+        return [
+            self.message(position)
+            for position, seq in zip(positions, seqs, strict=True)
+            if position < len(self.seqs) and self.seqs[position] == seq
+        ]
+
     def message(self, position: int) -> Message:
         """One message."""
         return Message(
@@ -156,31 +172,31 @@ class SubjectSummary:
     last_seq: int
 
 
-def pack_subjects(summaries: Sequence[SubjectSummary], first_seq: int) -> bytes:
+def pack_subjects(columns: SubjectColumns) -> bytes:
     """The table of subjects."""
-    return b"".join(
-        (
-            pack_column([summary.count for summary in summaries]),
-            pack_column([summary.first_seq - first_seq for summary in summaries]),
-            pack_column([summary.last_seq - summary.first_seq for summary in summaries]),
-            pack_column([len(summary.subject) for summary in summaries]),
-            *[summary.subject for summary in summaries],
-        )
-    )
+    _, joined, sizes, *figures = columns
+    return b"".join((*map(pack_column, (*figures, sizes)), joined))
 
 
-def unpack_subject_table(raw: bytes, first_seq: int) -> list[SubjectSummary]:
+def unpack_subject_table(raw: bytes, first_seq: int) -> SubjectColumns:
     """The table of subjects, from its raw bytes."""
     counts, offset = unpack_column(raw, 0)
     firsts, offset = unpack_column(raw, offset)
     spans, offset = unpack_column(raw, offset)
-    subjects, offset = _unpack_subjects(raw, offset)
-    if not len(counts) == len(firsts) == len(spans) == len(subjects) or offset != len(raw):
+    sizes, offset = unpack_column(raw, offset)
+    columns = (sizes, counts, firsts, spans)
+    if any(column.typecode == "q" or len(column) != len(sizes) for column in columns):
         raise Damaged("the table of subjects contradicts itself")
-    return [
-        SubjectSummary(subject, count, first_seq + first, first_seq + first + span)
-        for subject, count, first, span in zip(subjects, counts, firsts, spans, strict=True)
-    ]
+    if offset + sum(sizes) != len(raw):
+        raise Damaged("the subjects have another size")
+    return SubjectColumns(first_seq, raw[offset:], *columns)
+
+
+def summaries_of(columns: SubjectColumns) -> Iterator[SubjectSummary]:
+    """The subjects of a table, one by one."""
+    first_seq, _, _, *figures = columns
+    for subject, count, first, span in zip(columns.names(), *figures, strict=True):
+        yield SubjectSummary(subject, count, first_seq + first, first_seq + first + span)
 
 
 def _unpack_subjects(raw: bytes, offset: int) -> tuple[list[bytes], int]:

@@ -12,14 +12,15 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import lt
+from operator import lt, sub
 from typing import Final, NamedTuple, TypeAlias
 
 from edged.core.row_twins import pack_column
 from edged.core.rows import pack_seqs
 from edged.core.run_twins import enter_subjects
+from edged.core.runs import SubjectColumns
 from edged.store.errors import Damaged
-from edged.store.segment_columns import Column, SubjectSummary, pack_subjects, unpack_column
+from edged.store.segment_columns import Column, pack_subjects, unpack_column
 from edged.store.segment_format import CODES, COLUMN_KINDS, EXPIRIES, SEQS, SIZES, SUBJECTS
 
 INLINE_BYTES_MAX: Final = 1024  # a larger column has a section of its own
@@ -215,11 +216,18 @@ class Tally:
         """The raw bytes of every column, by kind."""
         first_seq = self._seqs[0]
         table = self._table
-        summaries = list(map(SubjectSummary, table.numbers, table.counts, table.firsts, table.lasts))
+        subjects = SubjectColumns(
+            first_seq,
+            b"".join(table.numbers),
+            array("I", map(len, table.numbers)),
+            table.counts,
+            array("Q", [first - first_seq for first in table.firsts]),
+            array("Q", map(sub, table.lasts, table.firsts)),
+        )
         return {
             SEQS: pack_seqs(self._seqs),
             CODES: pack_column(self._codes),
             SIZES: pack_column(self._sizes),
-            SUBJECTS: pack_subjects(summaries, first_seq),
+            SUBJECTS: pack_subjects(subjects),
             EXPIRIES: pack_column(self._expiry_seqs) + pack_column(self._expiries),
         }

@@ -37,9 +37,9 @@ SUBJECTS: Final = 6
 EXPIRIES: Final = 7
 COLUMN_KINDS: Final = (SEQS, CODES, SIZES, SUBJECTS, EXPIRIES)
 
+STREAMS: Final = "streams"  # the directory that has one for each stream
 BOX_PURPOSE: Final = b"segment"  # which key of a keyring seals segments
 
-_COMPRESSION_LEVEL: Final = 3
 
 # version, kind, zeros, label, stream id, salt, name seq, generation, number, count, raw bytes, first and last
 # seq, first, last and largest time, counted bytes
@@ -118,7 +118,7 @@ class SegmentName(NamedTuple):
 
 def segment_path(stream_id: bytes, first_seq: int, generation: int) -> str:
     """Where a segment is. No message in it has a smaller seq than `first_seq`."""
-    return f"streams/{stream_id.hex()}/{first_seq:020d}-{generation:08d}.seg"
+    return f"{STREAMS}/{stream_id.hex()}/{first_seq:020d}-{generation:08d}.seg"
 
 
 def segment_name(path: str) -> SegmentName | None:
@@ -158,9 +158,9 @@ def unpack_header(data: bytes) -> Header | None:
 # --- sections ---
 
 
-def compressor() -> zstandard.ZstdCompressor:
+def compressor(level: int) -> zstandard.ZstdCompressor:
     """One that puts sizes and checksums into what it compresses; for one thread at a time."""
-    return zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, write_checksum=True, write_content_size=True)
+    return zstandard.ZstdCompressor(level=level, write_checksum=True, write_content_size=True)
 
 
 def pack_section(prelude: Prelude, raw: bytes, compress: zstandard.ZstdCompressor, box: Box | None) -> bytes:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from edged.config.jetstream_options import SegmentOptions
 from edged.core.message import Message
 from edged.core.row_twins import pack_rows
 from edged.core.rows import Rows
@@ -33,7 +34,7 @@ from edged.store.segment_format import (
     segment_name,
 )
 
-BLOCK_BYTES: Final = 64 << 10  # before compression; a larger message has a block of its own
+USUAL: Final = SegmentOptions()
 TEMPORARY_SUFFIX: Final = ".tmp"
 ROW_BYTES: Final = 20  # about what the columns of a block take for a message
 _NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -64,18 +65,20 @@ def write_segment(
     keys: Keyring | None = None,
     expires_ns: Expiry | None = None,
     salt: bytes | None = None,
+    options: SegmentOptions = USUAL,
 ) -> SegmentInfo:
     """Write messages, in the order of their seqs, to a new segment and make it durable under its name."""
-    return write_blocks(files, path, stream_id, blocks_of(messages), keys, expires_ns, salt)
+    blocks = blocks_of(messages, options.block_bytes)
+    return write_blocks(files, path, stream_id, blocks, keys, expires_ns, salt, options.compression_level)
 
 
-def blocks_of(messages: Iterable[Message]) -> Iterator[Rows]:
-    """Messages, as many together as make a block."""
+def blocks_of(messages: Iterable[Message], block_bytes: int = USUAL.block_bytes) -> Iterator[Rows]:
+    """Messages, as many together as make a block; one that is larger than that has a block of its own."""
     gathered: list[Message] = []
     gathered_bytes = 0
     for message in messages:
         size = len(message[4]) + ROW_BYTES
-        if gathered_bytes + size > BLOCK_BYTES and gathered:
+        if gathered_bytes + size > block_bytes and gathered:
             yield Rows.of(gathered)
             gathered.clear()
             gathered_bytes = 0
@@ -93,6 +96,7 @@ def write_blocks(
     keys: Keyring | None = None,
     expires_ns: Expiry | None = None,
     salt: bytes | None = None,
+    compression_level: int = USUAL.compression_level,
 ) -> SegmentInfo:
     """Write messages that are blocks already. Memory holds one of them.
 
@@ -110,7 +114,7 @@ def write_blocks(
         _make_place(files, path)
         file = _create(files, temporary)
         try:
-            info = _Writer(file, path, identity, box, expires_ns).write(blocks)
+            info = _Writer(file, path, identity, box, expires_ns, compression_level).write(blocks)
             if info.count:
                 file.sync()
         except BaseException:
@@ -132,14 +136,20 @@ class _Writer:
     """One segment on its way to the disk."""
 
     def __init__(
-        self, file: File, path: str, identity: Prelude, box: Box | None, expires_ns: Expiry | None
+        self,
+        file: File,
+        path: str,
+        identity: Prelude,
+        box: Box | None,
+        expires_ns: Expiry | None,
+        compression_level: int,
     ) -> None:
         self._file = file
         self._path = path
         self._identity = identity
         self._box = box
         self._expires_ns = expires_ns
-        self._compress = compressor()
+        self._compress = compressor(compression_level)
         self._offset = HEADER_BYTES
         self._tally = Tally()
         self._blocks: list[Prelude] = []

@@ -7,11 +7,13 @@ space has come back it is made again.
 Rules: the decisions are in edged.core.space_rules. Time is an argument. admit() touches no file and asks the
 file system at most every POLL_NS; who has allocated or removed a file calls changed(), so that the next
 question is asked at once. tend() is the only function that makes or removes the reserve (and no_space(),
-which only removes it): it may wait for the disk and belongs into the thread that writes. A reserve that
-cannot be made or removed is told in `problem` and stops nothing. One thread at a time.
+which only removes it): it may wait for the disk, and belongs into a thread that may. A reserve that cannot be
+made or removed is told in `problem` and stops nothing. Any thread may call any of this; only who has to do
+with the reserve waits for another who has.
 """
 
 import errno
+import threading
 from collections.abc import Iterable
 from typing import Final
 
@@ -33,6 +35,7 @@ class DiskGovernor:
         self.problem: str | None = None  # with the reserve, if there is one
         self._files = files
         self._polled_ns: int | None = None
+        self._reserve_lock = threading.Lock()
 
     @property
     def is_full(self) -> bool:
@@ -46,7 +49,8 @@ class DiskGovernor:
         self.tend(now_ns)
         # One of another size, or a torn one, is made anew.
         if self.is_reserve_held and self._reserve_size() != self.rules.limits.reserve_bytes:
-            self._release()
+            with self._reserve_lock:
+                self._release()
             self.tend(now_ns)
 
     def poll(self, now_ns: int) -> None:
@@ -73,17 +77,25 @@ class DiskGovernor:
     def no_space(self, now_ns: int) -> None:
         """A write failed with ENOSPC or EDQUOT: give up the reserve, and refuse until space returns."""
         self.rules.no_space(now_ns)
-        if self.is_reserve_held:
-            self._release()
+        with self._reserve_lock:
+            if self.is_reserve_held:
+                self._release()
+
+    def is_tending_due(self, now_ns: int) -> bool:
+        """Whether tend() would give up the reserve or take it back."""
+        self._poll_if_due(now_ns)
+        if self.rules.is_full:
+            return self.is_reserve_held
+        wanted = self.rules.limits.reserve_bytes
+        fits = self.free_bytes - wanted >= self.rules.limits.free_bytes_min
+        return not self.is_reserve_held and wanted > 0 and fits
 
     def tend(self, now_ns: int) -> bool:
         """Give up the reserve or take it back, as space asks for; whether something was done."""
-        self._poll_if_due(now_ns)
-        if self.rules.is_full:
-            return self.is_reserve_held and self._release()
-        wanted = self.rules.limits.reserve_bytes
-        fits = self.free_bytes - wanted >= self.rules.limits.free_bytes_min
-        return not self.is_reserve_held and wanted > 0 and fits and self._take_back()
+        with self._reserve_lock:
+            if not self.is_tending_due(now_ns):
+                return False
+            return self._release() if self.rules.is_full else self._take_back()
 
     def plan(
         self, used_bytes: int, reclaimable_bytes: int, streams: Iterable[StreamSpace], now_ns: int

@@ -5,8 +5,9 @@ the disk, and finished: applied, and everybody told. `commit()` does all of it a
 
 Rules:
 * Nothing is applied before it is durable (or written, where a weaker mode was chosen by name).
-* Everything but `write()` and a cycle's `run()` happens in one thread.
-* When a batch could not be written, so is what gathered behind it: the indexes are given out anew.
+* Everything but `write()`, `look_after_disk()` and a cycle's `run()` happens in one thread.
+* Batches are written and finished in the order in which they were closed; edged/store/commit_line.py has
+  what happens when one could not be written.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from edged.core.batch_record import Applied, BatchRecord
+from edged.core.api_errors import STREAM_NOT_FOUND
 from edged.core.commands import (
     Ack,
     Command,
@@ -26,21 +27,27 @@ from edged.core.commands import (
     Expire,
     Purge,
     PutStream,
+    Refill,
     RemoveStream,
     Shed,
     encode,
 )
 from edged.core.frame_twins import decode_append
-from edged.core.frames import BATCH, COMMAND, HEADER_BYTES
-from edged.core.stream_machine import MessageLog, Outcome, Refused, StreamMachine
+from edged.core.frames import COMMAND, HEADER_BYTES, Frame
+from edged.core.limits import UNSEALED_FILES_AT_START_MAX
+from edged.core.message import Message
+from edged.core.runs import FRAME_BYTES, PLAIN_BYTES
+from edged.core.stream_machine import Duplicate, MessageLog, Outcome, Refused, StreamMachine
 from edged.core.wire import Publish
 from edged.store.batch import Appends, Batch, Change, Done
 from edged.store.block_cache import BlockCache
 from edged.store.checkpoint import CHECKPOINTS
-from edged.store.cycle import STREAMS, Border, Cycle
+from edged.store.column_cache import ColumnCache
+from edged.store.commit_line import CommitLine
+from edged.store.cycle import Border, Cycle
 from edged.store.errors import StoreBroken, StoreError, StoreFull
 from edged.store.files import File, Files
-from edged.store.group import CATALOG, Catalog, Group, StreamEntry
+from edged.store.group import CATALOG, Catalog, Group, MissingMessages, StreamEntry
 from edged.store.journal import START, Journal, Position
 from edged.store.journal_file import JOURNAL
 from edged.store.journal_reader import JournalFile
@@ -48,13 +55,15 @@ from edged.store.memory_log import MemoryLog
 from edged.store.options import SYNC_ALWAYS, StoreOptions
 from edged.store.recovery import LOST_AND_FOUND, RecoveryReport, recover
 from edged.store.room import Room
+from edged.store.segment_format import STREAMS
 from edged.store.stream_log import StreamLog
 from edged.store.tail import Tail
+from edged.store.wear import CountedFiles
 
 FREES_SPACE = (Delete, Purge, Expire, Shed, RemoveStream)
 # Commands written once. All others are written twice: losing one of those to a bad sector would bring back
-# what is gone, or forget a stream. A lost one of these costs a delivery too many.
-SINGLE = (Ack, Dispatch)
+# what is gone, or forget a stream. A lost one of these costs a delivery too many, or is asked for again.
+SINGLE = (Ack, Dispatch, Refill)
 CYCLE_RETRY_NS = 1_000_000_000
 
 
@@ -70,28 +79,28 @@ class Append:
 class Store:
     """Made by open()."""
 
-    def __init__(self, files: Files, options: StoreOptions, lock: File) -> None:
+    def __init__(self, files: CountedFiles, options: StoreOptions, lock: File) -> None:
         self.files = files
         self.options = options
         self.groups: dict[int, Group] = {}
         self.catalog = Catalog(self.groups, self.make_log)
         self.groups[CATALOG] = Group(CATALOG, self.catalog)
         self.cache = BlockCache(options.cache_bytes)
+        self.columns = ColumnCache()
         self.tail = Tail(options.tail_bytes)
         self.room = Room(files, options.space, options.shed, options.memory_bytes_max)
         self.report: RecoveryReport
         self.journal: Journal
         self._lock = lock
-        self._gathering = Batch(options.tag_bytes)
-        self.batch_number = 0
+        self._line = CommitLine(self.groups, options, self.room.governor)
+        # What the frame of a message is longer than what the message counts for.
+        self._frame_surplus_bytes = FRAME_BYTES + options.tag_bytes - PLAIN_BYTES
         # A random number that all files of the journal carry.
         self.store_id = 0
-        self.nonces: dict[int, int] = {}
         # Segments that are not in use, and before which checkpoint they were given up: [number, path].
         self.condemned: list[Any] = []
         # The file that is being applied, and the one from which on messages are in the journal only.
         self._applied_file = self._sealed_to = 0
-        self._touched: set[Group] = set()
         self._border: Border | None = None
         self._cycle: Cycle | None = None
         self._cycle_not_before_ns = 0
@@ -103,6 +112,7 @@ class Store:
     def open(cls, files: Files, options: StoreOptions | None = None) -> Store:
         """Recover what is there, or begin. Raises StoreBroken."""
         options = options or StoreOptions()
+        files = CountedFiles(files, options.now_ns)
         try:
             for directory in (JOURNAL, CHECKPOINTS, STREAMS, LOST_AND_FOUND):
                 files.make_directory(directory)
@@ -127,8 +137,9 @@ class Store:
         # The journal has been begun already when the end of the last one was brought over.
         self._applied_file = self.journal.number
         self._sealed_to = max(self.report.checkpoint, 1)
+        self.is_border_missed = self.unsealed_files > UNSEALED_FILES_AT_START_MAX
         # What the last batch records said may have been left behind: the next one says it again.
-        self._touched.update(self.groups.values())
+        self._line.touch_all()
         for group, entry in self.catalog.streams.items():
             self.room.follow(group, entry)
         self.room.governor.start(self.options.now_ns())
@@ -167,23 +178,48 @@ class Store:
 
     def make_log(self, stream_id: bytes, is_in_memory: bool) -> MessageLog:
         """An empty log for a new stream."""
-        return MemoryLog() if is_in_memory else StreamLog(stream_id, self.read_hot, self.decode_frame)
+        return MemoryLog() if is_in_memory else StreamLog(
+            stream_id, self.read_hot, self.decode_frame, self.columns, self.read_span
+        )
 
     def read_hot(self, file: int, offset: int, size: int) -> bytes:
         """The frame of a message that is still in the journal, not encrypted. Raises Damaged."""
         found = self.tail.find(file, offset, size)
         return self._read_frame(file, offset, size) if found is None else found
 
+    def read_span(self, file: int, offset: int, size: int) -> tuple[bytes, Sequence[Frame]] | None:
+        """Many bytes of a journal file, not encrypted, and the frames in them; None if memory has them."""
+        found = self.tail.find(file, offset, 1)
+        return self._reader(file).frames(offset, size) if found is None else None
+
     def _read_frame(self, file: int, offset: int, size: int) -> bytes:
+        return self._reader(file).frame(offset, size)
+
+    def _reader(self, file: int) -> JournalFile:
         reader = self._readers.get(file)
         if reader is None:
             reader = self._readers[file] = JournalFile(self.files, file, self.options.keys)
-        return reader.frame(offset, size)
+        return reader
 
     @staticmethod
     def decode_frame(frame: bytes) -> tuple[int, bytes, int, bytes]:
         """Time, subject, header bytes and data of a message from its frame."""
         return decode_append(frame, HEADER_BYTES, len(frame) - HEADER_BYTES)
+
+    @property
+    def holes(self) -> list[MissingMessages]:
+        """The messages of all streams that are known to be lost, for who can get them elsewhere."""
+        return self.catalog.holes()
+
+    def add_refill(self, group: int, message: Message, done: Done) -> None:
+        """Let a lost message, from somebody who still has it, be part of the next batch."""
+        entry = self.catalog.streams[group]
+        try:
+            self.room.admit(entry, len(message.data), self.gathered_bytes, self.options.now_ns())
+        except StoreFull as error:
+            done(error)
+            return
+        self.add(group, Refill(*message), done)
 
     # --- committing ---
 
@@ -193,7 +229,7 @@ class Store:
         if self._is_in_memory(group):
             done(self._apply(Change(group, target.applied + 1, command, done), START))
             return
-        batch = self._gathering
+        batch = self._line.gathering
         index = target.next_index
         target.next_index = index + 1
         body = encode(command)
@@ -207,38 +243,50 @@ class Store:
     def add_appends(self, group: int, messages: Sequence[Publish], ts_ns: int, done: Done) -> None:
         """Let messages for one stream be part of the next batch; refused at once when there is no room."""
         target = self.groups[group]
-        batch = self._gathering
+        stream = self.catalog.streams[group]
+        if stream.is_in_memory:
+            self._append_in_memory(stream, messages, ts_ns, done)
+            return
+        batch = self._line.gathering
+        buffer = batch.buffer
         first_index = target.next_index
-        size = sum([len(message[3]) for message in messages])
+        before = len(buffer)
+        offsets = buffer.add_appends(group, first_index, ts_ns, messages)
+        size = len(buffer) - before - len(messages) * self._frame_surplus_bytes
         try:
-            self.room.admit(self.catalog.streams[group], size, len(batch.buffer), ts_ns)
+            self.room.admit(stream, size, before + self._line.closed_bytes, ts_ns)
         except StoreFull as error:
+            buffer.cut(before)
             done(error)
             return
-        if self._is_in_memory(group):
-            run = Appends(group, target.applied + 1, ts_ns, messages, range(len(messages)), done)
-            done(self._apply(run, START))
-            return
-        offsets = batch.buffer.add_appends(group, first_index, ts_ns, messages)
         target.next_index = first_index + len(messages)
         batch.frees_space = False
         batch.is_sync_needed = batch.is_sync_needed or self._is_sync_needed(group)
         batch.entries.append(Appends(group, first_index, ts_ns, messages, offsets, done))
 
     @property
+    def batch_number(self) -> int:
+        """The number of the batch closed last."""
+        return self._line.batch_number
+
+    @batch_number.setter
+    def batch_number(self, number: int) -> None:
+        self._line.batch_number = number
+
+    @property
     def gathered_bytes(self) -> int:
         """How much waits for the next batch."""
-        return len(self._gathering.buffer)
+        return len(self._line.gathering.buffer)
 
     @property
     def is_sync_needed(self) -> bool:
         """Whether what has gathered waits for the disk, not only for the operating system."""
-        return self._gathering.is_sync_needed
+        return self._line.gathering.is_sync_needed
 
     @property
     def has_gathered(self) -> bool:
         """Whether a command waits for the next batch."""
-        return bool(self._gathering.entries)
+        return bool(self._line.gathering.entries)
 
     @property
     def has_unsynced(self) -> bool:
@@ -248,52 +296,26 @@ class Store:
     @property
     def unsealed_files(self) -> int:
         """How many journal files are complete and still hold messages that are read from there."""
-        return self._applied_file - self._sealed_to
+        # After a start no file is being applied until the first batch.
+        return max(self._applied_file - self._sealed_to, 0)
 
     def close_batch(self, is_sync_needed: bool = False) -> Batch:
-        """Take what has gathered, after the batch before was written; batches are finished in this order."""
-        batch, self._gathering = self._gathering, Batch(self.options.tag_bytes)
-        batch.is_sync_needed = batch.is_sync_needed or is_sync_needed
-        self._end_batch(batch)
-        return batch
+        """Take what has gathered; batches are written and finished in this order."""
+        return self._line.close(self.journal, is_sync_needed)
 
     def write(self, batch: Batch) -> None:
-        """Write a batch and make it durable. May run in another thread."""
-        try:
-            batch.position = self._write(batch)
-        except StoreFull as error:
-            batch.error = error
-            governor = self.room.governor
-            had_reserve = governor.is_reserve_held
-            governor.no_space(self.options.now_ns())
-            if had_reserve and batch.frees_space:
-                self._write_into_reserve(batch)
-        except StoreError as error:
-            batch.error = error
-
-    def _write(self, batch: Batch) -> Position:
-        place = self.journal.commit(batch.buffer, batch.is_sync_needed, is_small_file_ok=batch.frees_space)
-        batch.nonce = self.journal.nonce
-        return place
-
-    def _write_into_reserve(self, batch: Batch) -> None:
-        """Try once more: there is a little space now that was kept for this."""
-        try:
-            batch.position = self._write(batch)
-            batch.error = None
-        except StoreError as error:
-            batch.error = error
+        """Write a batch and make it durable. May run in another thread, but only in one at a time."""
+        self._line.write(self.journal, batch)
 
     def finish(self, batch: Batch) -> None:
         """Apply a batch that was written, or refuse it; tell everybody."""
+        self._line.finish(batch)
         if batch.error is not None:
-            self._refuse(batch, batch.error)
+            self._line.refuse(batch, batch.error)
             return
-        self.nonces[batch.position.file] = batch.nonce
         if batch.position.file != self._applied_file:
-            self._pass_border(batch.position.file)
+            self._pass_border(batch)
         self.tail.add(batch.position.file, batch.position.offset, batch.buffer)
-        self.room.wear.add(len(batch.buffer), int(batch.is_sync_needed), self.options.now_ns())
         for entry in batch.entries:
             entry.done(self._apply(entry, batch.position))
 
@@ -317,15 +339,17 @@ class Store:
 
     def seal_tail(self) -> None:
         """Say in the journal that everything in it is durable, without a sync: called when it goes idle."""
-        if self._touched and self.journal.position.file:
-            batch = Batch(self.options.tag_bytes)
-            self._end_batch(batch)
-            self.journal.note(batch.buffer)
+        self._line.note(self.journal)
 
     def close(self) -> None:
         """End in order: nothing is replayed twice, nothing is torn. Raises StoreBroken."""
+        has_news, end = bool(self._line.touched), self.journal.end
         try:
             self.seal_tail()
+            if has_news and self.journal.end == end:
+                # The file has no room for that. The header of the next one says the same. Should it fail,
+                # the next start takes damage at the end for a crash; nothing else is different.
+                self.write(self.close_batch(is_sync_needed=True))
             self.journal.sync()
         finally:
             self._let_go()
@@ -350,7 +374,6 @@ class Store:
         cycle, self._cycle = self._cycle, None
         assert cycle is not None
         now_ns = self.options.now_ns()
-        self.room.wear.add(cycle.bytes_written, 0, now_ns)
         self.room.governor.changed()
         if not cycle.is_saved:
             self._border = self._border or cycle.border
@@ -358,7 +381,6 @@ class Store:
         if cycle.error is None:
             self._sealed_to = cycle.border.next_file
         for number in cycle.adopt():
-            self.nonces.pop(number, None)
             reader = self._readers.pop(number, None)
             if reader is not None:
                 reader.close()
@@ -372,19 +394,27 @@ class Store:
                 self.condemned.remove(entry)
 
     def tend(self, now_ns: int) -> None:
-        """Look after the disk; called about every second while no batch is on its way.
+        """Whatever is due by the clock; called about every second."""
+        self.look_after_disk(now_ns)
+        self.turn_if_full(now_ns)
 
-        On a full disk the journal turns to a new file, so that a checkpoint lets older files go.
-        """
-        governor = self.room.governor
-        governor.tend(now_ns)
+    def is_disk_waiting(self, now_ns: int) -> bool:
+        """Whether look_after_disk() has something to do."""
+        return not self.journal.is_prepared or self.room.governor.is_tending_due(now_ns)
+
+    def look_after_disk(self, now_ns: int) -> None:
+        """Keep the reserve, and have the journal's next file ready. May run in another thread."""
+        self.room.governor.tend(now_ns)
         with suppress(OSError):
             # When the file is needed and still cannot be had, whoever needs it is told.
             self.journal.prepare()
+
+    def turn_if_full(self, now_ns: int) -> None:
+        """On a full disk the journal turns to a new file, so that a checkpoint lets older files go."""
         is_waiting = self._border is not None or self._cycle is not None
-        if governor.is_full and not is_waiting and now_ns >= self._cycle_not_before_ns:
+        if self.room.governor.is_full and not is_waiting and now_ns >= self._cycle_not_before_ns:
             self._cycle_not_before_ns = now_ns + CYCLE_RETRY_NS
-            self.journal.rotate()
+            self.journal.ask_to_turn()
 
     def maintain(self) -> None:
         """Run a cycle here and now, if one is due."""
@@ -394,28 +424,14 @@ class Store:
 
     # --- inside ---
 
-    def _end_batch(self, batch: Batch) -> None:
-        self.batch_number += 1
-        if not self.journal.has_room(len(batch.buffer)):
-            # Each file says first how far all groups are: should the one before be lost, so is known what.
-            self._touched.update(self.groups.values())
-        applied = tuple(self._report(group) for group in sorted(self._touched, key=lambda one: one.number))
-        self._touched.clear()
-        journal = self.journal
-        record = BatchRecord(journal.number, journal.synced, self.options.now_ns(), applied)
-        batch.buffer.add(BATCH, CATALOG, self.batch_number, record.encode())
-
-    def _report(self, group: Group) -> Applied:
-        refused, group.refused = tuple(group.refused), []
-        return Applied(group.number, group.applied, group.last_seq, refused)
-
     def _apply(self, entry: Appends | Change, position: Position) -> Sequence[Outcome]:
         group = self.groups.get(entry.group)
         if group is None:
             # Its stream was removed by a command before this one.
             count = 1 if isinstance(entry, Change) else len(entry.messages)
-            return [Refused("stream not found")] * count
-        self._touched.add(group)
+            return [Refused(STREAM_NOT_FOUND)] * count
+        if group.is_reported:
+            self._line.touched.add(group)
         if isinstance(entry, Change):
             return [self._change(group, entry)]
         machine = group.machine
@@ -424,9 +440,9 @@ class Store:
         outcomes = machine.append_run(entry.ts_ns, messages, position.file, position.offset, entry.offsets)
         group.applied = index + len(messages) - 1
         self.room.count(self.catalog.streams[entry.group])
-        if not isinstance(outcomes, range):
+        if group.is_reported and not isinstance(outcomes, range):
             group.refused += [
-                at for at, outcome in enumerate(outcomes, index) if not isinstance(outcome, int)
+                at for at, outcome in enumerate(outcomes, index) if isinstance(outcome, Refused | Duplicate)
             ]
         return outcomes
 
@@ -438,6 +454,18 @@ class Store:
         self.room.follow(number, self.catalog.streams.get(number))
         return outcome
 
+    def _append_in_memory(
+        self, stream: StreamEntry, messages: Sequence[Publish], ts_ns: int, done: Done
+    ) -> None:
+        try:
+            self.room.admit(stream, sum([len(message[3]) for message in messages]), 0, ts_ns)
+        except StoreFull as error:
+            done(error)
+            return
+        group = stream.group
+        run = Appends(group.number, group.applied + 1, ts_ns, messages, range(len(messages)), done)
+        done(self._apply(run, START))
+
     def _is_in_memory(self, group: int) -> bool:
         entry = self.catalog.streams.get(group)
         return entry is not None and entry.is_in_memory
@@ -447,21 +475,15 @@ class Store:
         entry = self.catalog.streams.get(group)
         return entry is None or self.options.sync_of(entry.config) == SYNC_ALWAYS
 
-    def _refuse(self, batch: Batch, error: StoreError) -> None:
-        later, self._gathering = self._gathering, Batch(self.options.tag_bytes)
-        for group in self.groups.values():
-            group.next_index = group.applied + 1
-        for entry in (*batch.entries, *later.entries):
-            entry.done(error)
-
-    def _pass_border(self, file: int) -> None:
-        """Everything in the files before this one is applied, and nothing of this one."""
+    def _pass_border(self, batch: Batch) -> None:
+        """A batch begins a file: everything in the files before is applied, and nothing of this one."""
         if self._applied_file or self.report.replay.files:
             # While a cycle moves messages their places are about to change: a later border must do.
             self.is_border_missed = self._cycle is not None
             if self._cycle is None:
-                self._border = Border.take(self, file)
-        self._applied_file = file
+                before, self._border = self._border, Border.take(self, batch)
+                self._border.follow(before)
+        self._applied_file = batch.position.file
 
 
 def _keep_outcome(

@@ -12,18 +12,27 @@ Invariant: what is hot is behind what is cold.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from edged.core.message import Message, counted_bytes
 from edged.core.run_twins import enter_subjects
 from edged.core.runs import Run
+from edged.store.column_cache import ColumnCache
+from edged.store.deleted import DeletedPositions
 from edged.store.errors import Damaged
-from edged.store.hot_places import DecodeFrame, HotPlaces, LivePlaces, ReadHot
+from edged.store.hot_places import DecodeFrame, HotPlaces, LivePlaces, ReadHot, ReadSpan
 from edged.store.log_part import LogPart
-from edged.store.message_index import LostRange, MessageIndex
-from edged.store.sealed_part import ColumnCache, DeadSeqs, SealedMessages, SealedPart
+from edged.store.message_index import LostRange
+from edged.store.message_reads import MessageReads
+from edged.store.sealed_part import DeadSeqs, SavedPart, SealedMessages, SealedPart
+
+UNREADABLE: Final = "it could not be read when it was to be moved"
+
+_LOST_RANGES_MAX: Final = 1024
+_LOST_SPAN_MAX: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +44,21 @@ class SegmentFigures:
     live_bytes: int
 
 
-class StreamLog(MessageIndex):
+class StreamLog(MessageReads):
     """A log whose messages are in the journal and in segments."""
 
     def __init__(
-        self, stream_id: bytes, read_hot: ReadHot, decode: DecodeFrame, columns: ColumnCache | None = None
+        self,
+        stream_id: bytes,
+        read_hot: ReadHot,
+        decode: DecodeFrame,
+        columns: ColumnCache | None = None,
+        read_span: ReadSpan | None = None,
     ) -> None:
         super().__init__()
         self.stream_id = stream_id
         self._read_hot = read_hot
+        self._read_span = read_span
         self._decode = decode
         self._columns = columns or ColumnCache()
         self._tail: HotPlaces | None = None
@@ -114,7 +129,7 @@ class StreamLog(MessageIndex):
         tail = self._tail
         assert tail is None or file >= tail.file, (file, seq)
         has_holes = tail is not None and file == tail.file
-        self._tail = HotPlaces(file, seq, self._read_hot, self._decode, has_holes)
+        self._tail = HotPlaces(file, seq, self._read_hot, self._decode, has_holes, self._read_span)
         self._add_part(self._tail)
         return self._tail
 
@@ -161,33 +176,45 @@ class StreamLog(MessageIndex):
         """The live messages of some segments, neighbours, are in a new one now; None: there are none."""
         self.adopt((), old, new)
 
+    def refilled(self) -> list[Message]:
+        """The messages that were put back and are in no segment yet, to be moved."""
+        if self._refilled is None:
+            return []
+        self._refilled.removed_since = set()
+        return self._refilled.messages()
+
     def adopt(
-        self, files: Collection[int], old: Sequence[SealedMessages], new: SealedMessages | None
+        self,
+        files: Collection[int],
+        old: Sequence[SealedMessages],
+        new: SealedMessages | None,
+        refilled: Collection[int] = (),
     ) -> list[LostRange]:
         """The live messages of these journal files and segments are in a new segment now.
 
-        Files and segments are neighbours. Messages that are missing in it are lost: removed, and returned.
+        Files and segments are neighbours. `refilled` are those of refilled() that lie between or beside them.
+        Messages that are missing in the new segment are lost: removed, and returned.
         """
         parts = self._parts_of(files, old)
-        if not parts:
-            assert new is None, new
+        if not parts and new is None:
             return []
-        index = self._parts.index(parts[0])
+        index = self._parts.index(parts[0]) if parts else self._index_of_new(new)
         assert self._parts[index : index + len(parts)] == parts, "parts that are not neighbours"
         lost: list[LostRange] = []
-        sealed = None if new is None else SealedPart(new, self._columns, self.table)
+        sealed = None if new is None else SealedPart.adopted(new, self._columns, self.table)
         if sealed is not None:
             self._remove_since(parts, sealed)
-        live_count = sum(part.live_count for part in parts)
+        left = self._take_refilled(refilled, sealed)
+        live_count = sum(part.live_count for part in parts) + len(left)
         if live_count != (0 if sealed is None else sealed.live_count):
-            lost = self._reconcile(parts, sealed)
+            lost = self._reconcile(parts, sealed, left)
         put = [] if sealed is None else [sealed]
         self._parts[index : index + len(parts)] = put
         self._starts[index : index + len(parts)] = [part.first_seq for part in put]
         for part in parts:
             self._filters.forget_part(part)
             if isinstance(part, SealedPart):
-                self._columns.forget(part.segment)
+                self._columns.forget(part)
             elif part is self._tail:
                 self._tail = None
         if lost:
@@ -211,12 +238,35 @@ class StreamLog(MessageIndex):
                 if position >= 0:
                     sealed.remove(position, sealed.bytes_at(position))
 
-    def _reconcile(self, parts: Sequence[LogPart], sealed: SealedPart | None) -> list[LostRange]:
+    def _index_of_new(self, new: SealedMessages | None) -> int:
+        """Where a segment belongs that takes the place of nothing."""
+        assert new is not None
+        return bisect_left(self._starts, new.first_seq)
+
+    def _take_refilled(self, refilled: Collection[int], sealed: SealedPart | None) -> list[int]:
+        """Read what had been put back from the new part; the seqs of those that are still there."""
+        if self._refilled is None or not refilled:
+            return []
+        assert sealed is not None, refilled
+        for seq in self._refilled.removed_since or ():
+            position = sealed.find_live(seq) if seq in refilled else -1
+            if position >= 0:
+                sealed.remove(position, sealed.bytes_at(position))
+        left = [seq for seq in refilled if self._refilled.find(seq) is not None]
+        self._refilled.forget(left)
+        if not self._refilled.seqs:
+            self._refilled = None
+        return left
+
+    def _reconcile(
+        self, parts: Sequence[LogPart], sealed: SealedPart | None, refilled: Collection[int]
+    ) -> list[LostRange]:
         """Make the index and a new part agree, when they differ in what is alive."""
         lost: list[LostRange] = []
         there: set[int] = set()
         if sealed is not None:
             there = {sealed.seq_at(position) for position in sealed.live_positions()}
+            there.difference_update(refilled)
         for part in parts:
             for position in list(part.live_positions()):
                 seq = part.seq_at(position)
@@ -229,12 +279,12 @@ class StreamLog(MessageIndex):
                 self.table.remove(number, seq)
                 self.message_count -= 1
                 self.bytes -= size
-                lost.append(LostRange(seq, seq, "it could not be read when it was to be moved"))
+                lost.append(LostRange(seq, seq, UNREADABLE))
         for seq in there:
             assert sealed is not None
             position = sealed.find_live(seq)
             sealed.remove(position, sealed.bytes_at(position))
-        return _joined(lost)
+        return joined(lost)
 
     def _note_lost(self, lost: Sequence[LostRange]) -> None:
         self.lost.extend(lost)
@@ -273,33 +323,30 @@ class StreamLog(MessageIndex):
         read_hot: ReadHot,
         decode: DecodeFrame,
         columns: ColumnCache | None = None,
+        read_span: ReadSpan | None = None,
     ) -> StreamLog:
         """The log as it was. A segment that open_segment() finds Damaged is lost; the log goes on without."""
-        log = cls(stream_id, read_hot, decode, columns)
+        log = cls(stream_id, read_hot, decode, columns, read_span)
         lost = [LostRange(*one) for one in snapshot["lost"]]
         for path, seqs, live, deleted in sorted(snapshot["segments"], key=lambda entry: entry[1][0]):
+            saved = SavedPart((seqs[0], seqs[1]), (live[0], live[1]), deleted)
             try:
                 segment = open_segment(path)
             except Damaged:
                 if live[0]:
-                    lost.append(LostRange(seqs[0], seqs[1], "its segment is damaged"))
+                    lost += _lost_of(saved, None, "its segment is damaged")
                 continue
-            part = log._restore_part(segment, (seqs[0], seqs[1]), (live[0], live[1]), deleted)
+            part = log._restore_part(segment, saved)
             if part.live_count < live[0]:
-                lost.append(LostRange(seqs[0], seqs[1], "a part of its segment is damaged"))
+                lost += _lost_of(saved, part, "a part of its segment is damaged")
         log.last_seq = snapshot["last_seq"]
         log.last_ts_ns = snapshot["last_ts_ns"]
         log.lost = sorted(lost)
         log._advance(0)
         return log
 
-    def _restore_part(
-        self, segment: SealedMessages, seqs: tuple[int, int], live: tuple[int, int], deleted: list[Any]
-    ) -> SealedPart:
-        table = self.table
-        part = SealedPart(segment, self._columns, table)
-        part.load_deleted(deleted, seqs, live)
-        part.enter(table)
+    def _restore_part(self, segment: SealedMessages, saved: SavedPart) -> SealedPart:
+        part = SealedPart.restored(segment, self._columns, self.table, saved)
         self._add_part(part)
         self.message_count += part.live_count
         self.bytes += part.live_bytes
@@ -307,19 +354,56 @@ class StreamLog(MessageIndex):
 
 
 def moved_snapshot(
-    snapshot: dict[str, Any], old: Sequence[SealedMessages], new: SealedMessages | None
+    snapshot: dict[str, Any],
+    old: Sequence[SealedMessages],
+    new: SealedMessages | None,
+    lost: Sequence[LostRange] = (),
 ) -> dict[str, Any]:
-    """A snapshot in which a segment stands for older ones, and for what was hot when it was taken."""
+    """A snapshot in which a segment stands for older ones, and for what was hot or put back then.
+
+    `lost` is what could not be brought into the segment.
+    """
     gone = {segment.path for segment in old}
     segments = [entry for entry in snapshot["segments"] if entry[0] not in gone]
     if new is not None:
         untouched = [0, []]
         seqs, live = [new.first_seq, new.last_seq], [new.count, new.message_bytes]
         segments.append([new.path, seqs, live, untouched])
-    return {**snapshot, "segments": segments}
+    all_lost = sorted([*snapshot["lost"], *map(list, lost)])
+    return {**snapshot, "segments": segments, "lost": all_lost}
 
 
-def _joined(lost: Sequence[LostRange]) -> list[LostRange]:
+def _lost_of(saved: SavedPart, part: SealedPart | None, reason: str) -> list[LostRange]:
+    """The seqs of a segment that are lost: those that are not in the part and had not been deleted.
+
+    When these are many ranges, or spread wide, one that covers them all must do.
+    """
+    first, last = saved.seqs
+    gone = DeletedPositions.load(saved.deleted)
+    whole = [LostRange(min(first + gone.floor, last), last, reason)]
+    if last - first > _LOST_SPAN_MAX:
+        return whole
+    missing = [range(first, last + 1)]
+    if part is not None:
+        missing = [
+            range(first, part.first_seq),
+            *part.missing(part.first_seq),
+            range(part.last_seq + 1, last + 1),
+        ]
+    lost: list[LostRange] = []
+    for seqs in missing:
+        flags = gone.live_flags(seqs.start - first, seqs.stop - first)
+        start = flags.find(1)
+        while start >= 0:
+            stop = flags.find(0, start)
+            stop = len(flags) if stop < 0 else stop
+            lost.append(LostRange(seqs.start + start, seqs.start + stop - 1, reason))
+            start = flags.find(1, stop)
+    lost = joined(lost)
+    return lost if 0 < len(lost) <= _LOST_RANGES_MAX else whole
+
+
+def joined(lost: Sequence[LostRange]) -> list[LostRange]:
     """Ranges of one seq each, in order, as few ranges."""
     joined: list[LostRange] = []
     for one in lost:

@@ -26,6 +26,8 @@ FILTERS_MIN: Final = 4
 FILTERS_MAX: Final = 4096
 # How many parts of the log a filter remembers its translation for.
 _TRANSLATIONS_MAX: Final = 8
+_FEW_MAX: Final = 16
+_SEQ_MAX: Final = 2**64 - 1
 
 _TOKEN: Final = rb"[^.]+"
 _TOKENS: Final = rb"[^.]+(?:\.[^.]+)*"
@@ -64,7 +66,16 @@ def compile_pattern(pattern: bytes) -> Callable[[bytes], Any]:
 class Matched:
     """The subjects that a filter matches: one number, or flags by number."""
 
-    __slots__ = ("_births_seen", "_epoch", "_tests", "gap_start", "gap_stop", "translations", "wanted")
+    __slots__ = (
+        "_births_seen",
+        "_epoch",
+        "_few",
+        "_tests",
+        "gap_start",
+        "gap_stop",
+        "translations",
+        "wanted",
+    )
 
     def __init__(self, filters: Filters, table: SubjectTable) -> None:
         self._tests = [compile_pattern(pattern) for pattern in filters]
@@ -82,6 +93,10 @@ class Matched:
                 if number is not None:
                     flags[number] = 1
         self.wanted = Wanted(flags=flags)
+        # The numbers, while they are so few that it pays to ask the table about each.
+        self._few: set[int] | None = None
+        if flags.count(1) <= _FEW_MAX:
+            self._few = set(compress(range(len(flags)), flags))
         # No message with a seq from gap_start and before gap_stop matches, nor ever will.
         self.gap_start = 0
         self.gap_stop = 0
@@ -96,9 +111,27 @@ class Matched:
         if self._births_seen != len(births):
             for number in births[self._births_seen :]:
                 name = table.names[number]
-                self.wanted.set(number, name is not None and any(test(name) for test in self._tests))
+                self._set(number, name is not None and any(test(name) for test in self._tests))
             self._births_seen = len(births)
         return True
+
+    def _set(self, number: int, is_wanted: bool) -> None:
+        self.wanted.set(number, is_wanted)
+        if self._few is not None:
+            if is_wanted:
+                self._few.add(number)
+            else:
+                self._few.discard(number)
+            if len(self._few) > _FEW_MAX:
+                self._few = None
+
+    def bounds(self, table: SubjectTable) -> tuple[int, int]:
+        """Between which seqs all messages that match are: wide for many subjects, empty for none."""
+        if self._few is None:
+            return 0, _SEQ_MAX
+        alive = [number for number in self._few if table.counts[number]]
+        firsts, lasts = map(table.firsts.__getitem__, alive), map(table.lasts.__getitem__, alive)
+        return min(firsts, default=_SEQ_MAX), max(lasts, default=0)
 
     def translate(self, part: object, make: Callable[[Wanted], Wanted | None]) -> Wanted | None:
         """The filter in a part's own codes, made once while it is remembered; None: nothing matches."""
@@ -111,10 +144,14 @@ class Matched:
 
     def numbers(self, table: SubjectTable) -> Iterable[int]:
         """The numbers of the subjects it matches, and perhaps of some that are gone."""
+        if self._few is not None:
+            return sorted(self._few)
         return compress(range(len(table.names)), self.wanted.flags)
 
     def count(self, table: SubjectTable) -> int:
         """How many messages match."""
+        if self._few is not None:
+            return sum(map(table.counts.__getitem__, self._few))
         return sum(compress(table.counts, self.wanted.flags))
 
 

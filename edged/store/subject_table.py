@@ -78,11 +78,19 @@ class SubjectTable:
         self.unsure[number] = 0
         self.order.add(subject)
         self.births.append(number)
-        if len(self.births) > _BIRTHS_MIN and len(self.births) > len(self.numbers) // 8:
-            # Whoever has not kept up looks at all subjects again.
-            self.epoch += 1
-            self.births = []
+        self._bound_births()
         return number
+
+    def add_numbered(self, subjects: list[bytes]) -> None:
+        """Take in subjects that `numbers` has behind all others. The caller adds their messages at once."""
+        first, added = len(self.names), len(subjects)
+        self.names += subjects
+        for column in (self.counts, self.firsts, self.lasts):
+            column.frombytes(bytes(column.itemsize * added))
+        self.unsure += bytes(added)
+        self.order.add_all(subjects)
+        self.births.extend(range(first, first + added))
+        self._bound_births()
 
     def append(self, number: int, seq: int) -> None:
         """The subject has a new message, behind all others."""
@@ -93,6 +101,18 @@ class SubjectTable:
             self.unsure[number] &= ~_LAST_UNSURE
         self.counts[number] += 1
         self.lasts[number] = seq
+
+    def insert(self, number: int, seq: int) -> None:
+        """The subject has one more message, anywhere between the others."""
+        if not self.counts[number]:
+            self.append(number, seq)
+            return
+        self.counts[number] += 1
+        # What is outside the bounds is certainly the first or the last.
+        if seq < self.firsts[number]:
+            self.set_first(number, seq)
+        if seq > self.lasts[number]:
+            self.set_last(number, seq)
 
     def add_counted(self, number: int, count: int, first: int, last: int, is_exact: bool) -> None:
         """The subject has more messages behind all others; if exact, the first and last are at these seqs."""
@@ -160,6 +180,12 @@ class SubjectTable:
         """All subjects that begin with this, and perhaps some that are no longer there."""
         return self.order.with_prefix(prefix, self.numbers) if prefix else self.numbers
 
+    def _bound_births(self) -> None:
+        if len(self.births) > _BIRTHS_MIN and len(self.births) > len(self.numbers) // 8:
+            # Whoever has not kept up looks at all subjects again.
+            self.epoch += 1
+            self.births = []
+
     def _forget(self, number: int) -> None:
         name = self.names[number]
         assert name is not None, number
@@ -183,6 +209,11 @@ class SubjectOrder:
         """There is a new subject."""
         if self._sorted is not None:
             self._recent.append(subject)
+
+    def add_all(self, subjects: list[bytes]) -> None:
+        """There are new subjects."""
+        if self._sorted is not None:
+            self._recent += subjects
 
     def forget(self) -> None:
         """A subject is gone. It stays here until there are many of them."""

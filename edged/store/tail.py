@@ -20,11 +20,6 @@ class Tail:
         self._starts: dict[int, list[int]] = {}
         self._buffers: dict[tuple[int, int], Any] = {}
 
-    @property
-    def kept_bytes(self) -> int:
-        """How much is kept."""
-        return self._bytes
-
     def add(self, file: int, offset: int, buffer: Any) -> None:
         """A batch was written there. `buffer` is its FrameBuffer, which nobody changes any more."""
         self._starts.setdefault(file, []).append(offset)

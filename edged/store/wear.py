@@ -1,12 +1,19 @@
 """What the flash has had to take: bytes written and syncs, in total and day by day.
 
-Rules: time is an argument. A day is one of UTC, by the clock of the device. Days are kept in the order in
-which they came up, so a clock that was years off for a while leaves an odd day behind but pushes none out
-early.
+CountedFiles stands before the files of a store, so that nothing is written that is not counted: records,
+headers, notes, segments, checkpoints. What the file system adds of its own is not known here.
+
+Rules: what failed is not counted. A day is one of UTC, by the clock of the device. Days are kept in the order
+in which they came up, so a clock that was years off for a while leaves an odd day behind but pushes none out
+early. The thread that commits and the one that seals count at the same time.
 """
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
+
+from edged.store.files import Bytes, File, Files, Names
 
 DAYS_MAX: Final = 32
 _DAY_NS: Final = 86_400 * 1_000_000_000
@@ -28,38 +35,139 @@ class WearCounter:
         self.bytes_written = 0
         self.syncs = 0
         self._days: list[DayOfWear] = []
+        self._lock = threading.Lock()
 
     def add(self, bytes_written: int, syncs: int, now_ns: int) -> None:
         """Count what was written just now."""
+        number = now_ns // _DAY_NS
+        with self._lock:
+            self._add(number, bytes_written, syncs)
+
+    def days(self) -> list[DayOfWear]:
+        """The days, in the order in which they came up."""
+        with self._lock:
+            return [DayOfWear(day.number, day.bytes_written, day.syncs) for day in self._days]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything, as plain values for a checkpoint."""
+        with self._lock:
+            return {
+                "bytes": self.bytes_written,
+                "syncs": self.syncs,
+                "days": [[day.number, day.bytes_written, day.syncs] for day in self._days],
+            }
+
+    def resume(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot; what was counted before this call comes on top."""
+        with self._lock:
+            since, self._days = self._days, [DayOfWear(*values) for values in snapshot["days"]]
+            self.bytes_written, self.syncs = snapshot["bytes"], snapshot["syncs"]
+            for day in since:
+                self._add(day.number, day.bytes_written, day.syncs)
+
+    def _add(self, number: int, bytes_written: int, syncs: int) -> None:
         self.bytes_written += bytes_written
         self.syncs += syncs
-        number = now_ns // _DAY_NS
-        # Nearly always it is the last one.
+        days = self._days
+        day = days[-1] if days and days[-1].number == number else self._day(number)
+        day.bytes_written += bytes_written
+        day.syncs += syncs
+
+    def _day(self, number: int) -> DayOfWear:
         day = next((day for day in reversed(self._days) if day.number == number), None)
         if day is None:
             day = DayOfWear(number)
             self._days.append(day)
             del self._days[:-DAYS_MAX]
-        day.bytes_written += bytes_written
-        day.syncs += syncs
+        return day
 
-    def days(self) -> list[DayOfWear]:
-        """The days, in the order in which they came up."""
-        return list(self._days)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Everything, as plain values for a checkpoint."""
-        return {
-            "bytes": self.bytes_written,
-            "syncs": self.syncs,
-            "days": [[day.number, day.bytes_written, day.syncs] for day in self._days],
-        }
+class CountedFile:
+    """A file that counts what is written to it."""
 
-    @classmethod
-    def restore(cls, snapshot: dict[str, Any]) -> "WearCounter":
-        """The counter that a snapshot was taken of."""
-        counter = cls()
-        counter.bytes_written = snapshot["bytes"]
-        counter.syncs = snapshot["syncs"]
-        counter._days = [DayOfWear(*values) for values in snapshot["days"]]
-        return counter
+    __slots__ = ("_file", "_now_ns", "_wear")
+
+    def __init__(self, file: File, wear: WearCounter, now_ns: Callable[[], int]) -> None:
+        self._file = file
+        self._wear = wear
+        self._now_ns = now_ns
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """See `File`."""
+        return self._file.read_at(offset, size)
+
+    def write_at(self, offset: int, data: Bytes) -> None:
+        """See `File`."""
+        self._file.write_at(offset, data)
+        self._wear.add(len(data), 0, self._now_ns())
+
+    def sync(self) -> None:
+        """See `File`."""
+        self._file.sync()
+        self._wear.add(0, 1, self._now_ns())
+
+    def allocate(self, size: int) -> None:
+        """See `File`."""
+        self._file.allocate(size)
+
+    def size(self) -> int:
+        """See `File`."""
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        """See `File`."""
+        self._file.truncate(size)
+
+    def close(self) -> None:
+        """See `File`."""
+        self._file.close()
+
+
+class CountedFiles:
+    """The files of a store. The syncs of directories count as well: they are writes of the file system."""
+
+    def __init__(self, files: Files, now_ns: Callable[[], int]) -> None:
+        self.wear = WearCounter()
+        self._files = files
+        self._now_ns = now_ns
+
+    def open(self, path: str) -> File:
+        """See `Files`."""
+        return CountedFile(self._files.open(path), self.wear, self._now_ns)
+
+    def create(self, path: str) -> File:
+        """See `Files`."""
+        return CountedFile(self._files.create(path), self.wear, self._now_ns)
+
+    def list(self, directory: str) -> Names:
+        """See `Files`."""
+        return self._files.list(directory)
+
+    def make_directory(self, path: str) -> None:
+        """See `Files`."""
+        self._files.make_directory(path)
+
+    def rename(self, old: str, new: str) -> None:
+        """See `Files`."""
+        self._files.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        """See `Files`."""
+        self._files.remove(path)
+
+    def remove_directory(self, path: str) -> None:
+        """See `Files`."""
+        self._files.remove_directory(path)
+
+    def sync_directory(self, path: str) -> None:
+        """See `Files`."""
+        self._files.sync_directory(path)
+        self.wear.add(0, 1, self._now_ns())
+
+    def free_bytes(self) -> int:
+        """See `Files`."""
+        return self._files.free_bytes()
+
+    def lock(self, path: str) -> File:
+        """See `Files`."""
+        return self._files.lock(path)

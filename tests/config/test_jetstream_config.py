@@ -40,6 +40,17 @@ def test_segment_settings_are_read_one_by_one() -> None:
     assert found == SegmentOptions(128 * 1024, 9, 2 * MIB, 30)
 
 
+@pytest.mark.parametrize(
+    "text", ["meta_compact: 5", "meta_compact_size: 1M", "meta_compact_sync: true", "max_concurrent_io: 4"]
+)
+def test_key_for_what_edged_does_otherwise_is_checked_and_warned_about(text: str) -> None:
+    loaded = load_text(f"jetstream {{ {text} }}", {}, "f")
+    assert loaded.options.jetstream == JetStreamOptions()
+    (warning,) = loaded.warnings
+    assert f"{text.partition(':')[0]} has no effect: " in warning
+    assert "expected" in refusal(f"{text.partition(':')[0]}: nonsense")
+
+
 def test_classes_are_in_the_order_written_unless_they_say_otherwise() -> None:
     shed = load(
         "shed { start: 95%, stop: 70, classes: ["

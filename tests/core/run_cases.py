@@ -9,7 +9,10 @@ import pytest
 from edged.core import runs
 from tests.core import frame_cases
 
-_NAMES = ("enter_subjects", "frames_of_kind", "run_of_frames", "run_of_messages")
+_NAMES = (
+    *("enter_counted", "enter_subjects", "frames_of_kind", "numbers_of", "order_of"),
+    *("run_of_frames", "run_of_messages"),
+)
 
 REFERENCE = SimpleNamespace(
     name="reference", scan=frame_cases.REFERENCE.scan, **{key: getattr(runs, key) for key in _NAMES}

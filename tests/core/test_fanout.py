@@ -209,6 +209,84 @@ def test_a_handler_gets_all_its_messages_of_a_batch_at_once(twin: Any) -> None:
 
 
 @both
+def test_subscriptions_that_gather_together_keep_the_order_of_their_messages(twin: Any) -> None:
+    bench = Bench(twin)
+    calls: list[Any] = []
+
+    def handler(subscription: Any, messages: list[Any], origin: Any) -> None:
+        calls.append((subscription.subject, [message[3] for message in messages]))
+
+    first = twin.Subscription(b"a", None, b"", None, handler)
+    second = twin.Subscription(b"b", None, b"", None, handler, first)
+    bench.routes[b"a"] = twin.Route([(first, None)])
+    bench.routes[b"b"] = twin.Route([(second, None)])
+    bench.publish(b"PUB b 1\r\n1\r\nPUB a 1\r\n2\r\nPUB b 1\r\n3\r\n")
+    bench.publish(b"PUB a 1\r\n4\r\n")
+    assert calls == [(b"a", [b"1", b"2", b"3"]), (b"a", [b"4"])]
+    assert (first.delivered, second.delivered) == (2, 2)
+
+
+class Replies:
+    """The reply subjects of an account; those below `_I.` have one route, but for literal subscriptions."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.routes: dict[bytes, Any] = {}
+        self.inboxes: dict[bytes, Any] = {}
+        self.literals: dict[bytes, object] = {}
+        self.resolved: list[bytes] = []
+
+    def resolve(self, subject: bytes) -> Any:
+        self.resolved.append(subject)
+        twin, prefix = self.bench.twin, subject[: subject.rfind(b".") + 1]
+        if subject in self.literals:
+            return twin.Route([(self.bench.subscription(2, b"literal"), None)])
+        if prefix == b"_I.":
+            route = twin.Route([(self.bench.subscription(1, b"all"), None)])
+            return self.inboxes.setdefault(prefix, route)
+        return twin.Route()
+
+
+@both
+def test_messages_are_acknowledged_where_they_ask_for_it(twin: Any) -> None:
+    bench = Bench(twin)
+    replies = Replies(bench)
+    replies.literals[b"_I.c"] = 0
+    wanted = (b"_I.a", None, b"_I.b", b"_I.c", b"_I.d", b"_I.d.e", b"nobody")
+    messages = [(b"s", reply, -1, b"") for reply in wanted]
+    bench.fanout.acknowledge(messages, 9, b'{"seq":', replies)
+    sent = b"".join(
+        b"MSG _I.%s all %d\r\n%s\r\n" % line
+        for line in (
+            (b"a", 9, b'{"seq":9}'),
+            (b"b", 10, b'{"seq":11}'),
+            (b"d", 10, b'{"seq":13}'),
+        )
+    )
+    assert bytes(bench.outboxes[1].peek()) == sent
+    assert bytes(bench.outboxes[2].peek()) == b'MSG _I.c literal 10\r\n{"seq":12}\r\n'
+    assert replies.resolved[0] == b"_I.a" and replies.resolved[-2:] == [b"_I.d.e", b"nobody"]
+
+
+@both
+def test_an_acknowledgement_takes_a_special_route_too(twin: Any) -> None:
+    bench = Bench(twin)
+    replies = Replies(bench)
+    seen: list[Any] = []
+    replies.routes[b"r"] = twin.Route(special=lambda *arguments: seen.append(arguments) or True)
+    bench.fanout.acknowledge([(b"s", b"r", -1, b"")], 5, b"{", replies)
+    assert seen == [(None, (b"r", None, -1, b"{5}"))]
+
+
+@both
+def test_messages_with_headers_or_of_fast_batches_are_not_plain(twin: Any) -> None:
+    plain = [(b"s", None, -1, b"x"), (b"s", b"r", 0, b""), (b"s", b"I", -1, b"")]
+    assert twin.are_plain(plain) and twin.are_plain([])
+    assert not twin.are_plain([*plain, (b"s", b"p.id.9.ok.1.0.$FI", -1, b"")])
+    assert not twin.are_plain([*plain, (b"s", None, 12, b"NATS/1.0\r\n\r\n")])
+
+
+@both
 def test_a_special_route_decides_for_itself_message_by_message(twin: Any) -> None:
     bench = Bench(twin)
     seen: list[Any] = []

@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.core import frames
-from edged.core.frames import APPEND, BATCH, BODY_BYTES_MAX, COMMAND, HEADER_BYTES
+from edged.core.frames import (
+    APPEND,
+    BATCH,
+    BODY_BYTES_MAX,
+    COMMAND,
+    HEADER_BYTES,
+    INTERNAL,
+    MORE,
+    ONLY_IF_EMPTY,
+)
 from edged.core.twins import Parser
 from tests.core.frame_cases import REFERENCE, both, native
 
@@ -118,6 +127,21 @@ def test_appends_are_frames_that_hold_their_messages(
     assert [twin.decode_append(data, frame[4], frame[5]) for frame in list(scan.frames)[1:]] == [
         (ts_ns, subject, max(header_bytes, 0), payload) for subject, _, header_bytes, payload in batch
     ]
+
+
+@both
+@pytest.mark.parametrize("flags", [MORE, ONLY_IF_EMPTY, INTERNAL, MORE | ONLY_IF_EMPTY | INTERNAL])
+def test_flags_are_kept_beside_the_message_and_are_no_part_of_it(twin: SimpleNamespace, flags: int) -> None:
+    buffer = twin.FrameBuffer()
+    block = b"NATS/1.0\r\n\r\n"
+    offsets = buffer.add_appends(1, 1, 5, [(b"a", None, flags | 12, block + b"x"), (b"a", None, flags, b"y")])
+    data = bytes(buffer.finish(NONCE, 0))
+    assert [twin.decode_append(data, frame[4], frame[5]) for frame in twin.scan(data, NONCE, 0).frames] == [
+        (5, b"a", 12, block + b"x"),
+        (5, b"a", 0, b"y"),
+    ]
+    for offset in offsets:
+        assert frames.append_flags(data, offset + HEADER_BYTES) == flags
 
 
 @both

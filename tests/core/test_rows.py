@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.core.frames import APPEND, BATCH, COMMAND, FrameBuffer
+from edged.core.frames import (
+    APPEND,
+    BATCH,
+    COMMAND,
+    HEADER_SIZE_MASK,
+    INTERNAL,
+    MORE,
+    ONLY_IF_EMPTY,
+    FrameBuffer,
+)
 from edged.core.message import Message
 from edged.core.rows import Places, Rows
 from edged.core.wire import Publish
@@ -49,9 +58,10 @@ def all_rows(twin: SimpleNamespace, data: bytes, places: Places) -> list[Rows]:
 
 
 message_of = st.builds(
-    lambda subject, header, data: (subject, None, len(header) or -1, header + data),
+    lambda subject, header, flags, data: (subject, None, len(header) | flags or -1, header + data),
     st.sampled_from((b"", b"a", b"b.c", b"x" * 300)),
     st.sampled_from((b"", b"", b"NATS/1.0\r\n\r\n")),
+    st.sampled_from((0, 0, MORE, ONLY_IF_EMPTY | INTERNAL)),
     st.one_of(st.binary(max_size=60), st.just(b"z" * 400)),
 )
 
@@ -77,7 +87,7 @@ def test_rows_are_the_messages_that_are_alive_and_undamaged_in_blocks(
     data = bytes(damaged)
     good = {OFFSET + frame[0] for frame in REFERENCE.scan(data, NONCE, 0, OFFSET).frames}
     expected = [
-        Message(seq, 7 + 5 * (index % 4), subject, max(header_bytes, 0), content)
+        Message(seq, 7 + 5 * (index % 4), subject, max(header_bytes, 0) & HEADER_SIZE_MASK, content)
         for index, ((subject, _, header_bytes, content), seq) in enumerate(
             zip(messages, seqs, strict=True), 1
         )

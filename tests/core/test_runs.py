@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.core.frames import APPEND, BATCH, BODY_BYTES_MAX, COMMAND, FrameBuffer, append_frame_bytes
+from edged.core.frames import APPEND, BATCH, BODY_BYTES_MAX, COMMAND, MORE, FrameBuffer, append_frame_bytes
 from edged.core.message import counted_bytes
-from edged.core.runs import SIZE_BITS, SIZE_MASK, Run, packed_size
+from edged.core.runs import SIZE_BITS, SIZE_MASK, Run, SubjectColumns, packed_size
 from edged.core.wire import Publish
 from edged.store.subject_table import SubjectTable
 from tests.core.run_cases import NATIVE, REFERENCE, both
@@ -63,6 +63,18 @@ def test_messages_become_columns_with_places_behind_the_start(twin: SimpleNamesp
 def test_one_message_with_headers_makes_it_no_run(twin: SimpleNamespace) -> None:
     messages = [publish(b"a"), publish(b"b", b"NATS/1.0\r\n\r\n", 12), publish(b"c")]
     assert twin.run_of_messages(messages, 9, 0, [0, 1, 2]) is None
+
+
+@both
+def test_flagged_message_is_in_no_run_though_it_has_no_headers(twin: SimpleNamespace) -> None:
+    flagged = publish(b"b", b"x", MORE)
+    assert twin.run_of_messages([publish(b"a"), flagged], 9, 0, [0, 1]) is None
+    buffer = FrameBuffer()
+    buffer.add_appends(3, 5, 9, [publish(b"a"), flagged, publish(b"c")])
+    data = bytes(buffer.finish(NONCE, 0))
+    found = twin.scan(data, NONCE, 0).frames
+    assert twin.run_of_frames(data, found, 0).subjects == [b"a"]
+    assert twin.run_of_frames(data, found, 1) is None
 
 
 @both
@@ -229,13 +241,38 @@ class TwinTables:
         self.seq += len(subjects)
         self.check()
 
+    def enter_counted(self, segment: list[tuple[bytes, int, int, int]], is_exact: bool) -> None:
+        columns = columns_of(self.seq + 1, segment)
+        numbers = [
+            twin.enter_counted(table, columns, is_exact)
+            for twin, table in zip((REFERENCE, NATIVE), self.tables, strict=True)
+        ]
+        assert numbers[0] == numbers[1]
+        assert numbers[0].typecode == numbers[1].typecode == "I"
+        assert [twin.numbers_of(self.tables[0].numbers, columns) for twin in (REFERENCE, NATIVE)] == numbers
+        self.seq += 100
+        self.check()
+
     def check(self) -> None:
         one, other = self.tables
         for name in ("numbers", "names", "counts", "firsts", "lasts", "unsure", "births", "epoch"):
             assert getattr(one, name) == getattr(other, name), name
 
 
+def columns_of(first_seq: int, segment: list[tuple[bytes, int, int, int]]) -> SubjectColumns:
+    """Subjects of a segment, each with its count, the distance of its first message, and of its last."""
+    names = [name for name, *_ in segment]
+    figures = [array("BHIQ"[place], [one[place] for one in segment]) for place in (1, 2, 3)]
+    return SubjectColumns(first_seq, b"".join(names), array("B", map(len, names)), *figures)
+
+
 subject_of = st.sampled_from([b"", b"a", b"b", b"c.d", b"c.e"])
+
+segment_of = st.lists(
+    st.tuples(subject_of, st.integers(0, 9), st.integers(0, 50), st.integers(0, 49)),
+    max_size=5,
+    unique_by=lambda one: one[0],
+)
 
 
 @given(st.data())
@@ -243,6 +280,7 @@ def test_twins_count_subjects_alike_whatever_came_and_went_before(data: st.DataO
     world = TwinTables()
     for _ in range(data.draw(st.integers(1, 8))):
         world.enter(data.draw(st.lists(subject_of, max_size=6)))
+        world.enter_counted(data.draw(segment_of), data.draw(st.booleans()))
         for subject, number in list(world.tables[0].numbers.items()):
             what = data.draw(st.sampled_from(("keep", "remove", "compact", "count")), label=repr(subject))
             seq = data.draw(st.integers(1, max(world.seq, 1)))
@@ -280,3 +318,45 @@ def test_seqs_with_gaps_are_counted_where_they_are(twin: SimpleNamespace) -> Non
     assert (list(table.firsts), list(table.lasts), list(table.counts)) == ([3, 7], [2**63, 7], [2, 1])
     with pytest.raises(ValueError):
         twin.enter_subjects(table, [b"a"], range(1, 3))
+
+
+@both
+def test_subject_of_a_segment_without_messages_gets_no_number(twin: SimpleNamespace) -> None:
+    table = SubjectTable()
+    columns = columns_of(10, [(b"a", 2, 0, 5), (b"gone", 0, 1, 0), (b"b", 1, 3, 0)])
+    assert list(twin.enter_counted(table, columns, True)) == [0, 0, 1]
+    assert table.numbers == {b"a": 0, b"b": 1}
+    assert (list(table.counts), list(table.firsts), list(table.lasts)) == ([2, 1], [10, 13], [15, 13])
+    assert not any(table.unsure)
+    columns = columns_of(20, [(b"b", 1, 0, 0), (b"c", 1, 1, 0)])
+    assert list(twin.enter_counted(table, columns, False)) == [1, 2]
+    assert list(table.counts) == [2, 2, 1]
+    assert [table.is_first_known(number) for number in range(3)] == [True, True, False]
+    assert [table.is_last_known(number) for number in range(3)] == [True, False, False]
+
+
+@both
+@pytest.mark.parametrize("field", ["joined", "counts", "firsts", "spans", "sizes"])
+def test_columns_of_different_lengths_are_refused(twin: SimpleNamespace, field: str) -> None:
+    columns = columns_of(1, [(b"a", 1, 0, 0), (b"bb", 1, 1, 0)])
+    columns = columns._replace(**{field: getattr(columns, field)[:-1]})
+    for enter in (twin.numbers_of, lambda table, some: twin.enter_counted(SubjectTable(), some, True)):
+        with pytest.raises(ValueError):
+            enter({}, columns)
+
+
+@both
+def test_name_that_is_longer_than_all_of_them_is_refused(twin: SimpleNamespace) -> None:
+    columns = columns_of(1, [(b"a", 1, 0, 0), (b"b", 1, 1, 0)])
+    with pytest.raises(ValueError):
+        twin.numbers_of({}, columns._replace(sizes=array("Q", [2**64 - 1, 3])))
+
+
+@given(st.lists(st.sampled_from([0, 1, 2, 3, 500, 2**32 - 1]), max_size=12))
+def test_twins_order_numbers_alike_and_leave_equal_ones_as_they_come(numbers: list[int]) -> None:
+    column = array("I", numbers)
+    expected = sorted(range(len(numbers)), key=numbers.__getitem__)
+    for twin in (REFERENCE, NATIVE):
+        order = twin.order_of(column)
+        assert list(order) == expected
+        assert isinstance(order, range) == (numbers == sorted(numbers))

@@ -16,6 +16,7 @@ REFERENCE = SimpleNamespace(
     Outbox=fanout.Outbox,
     Route=fanout.Route,
     Subscription=fanout.Subscription,
+    are_plain=fanout.are_plain,
 )
 
 

@@ -30,6 +30,8 @@ UNLIMITED_ACCOUNT = {
     "conn": -1,
     "leaf": -1,
 }
+# Limits of JetStream for streams with one number of replicas.
+TIER = {"mem_storage": 1000, "disk_storage": 2000, "streams": 2, "consumer": 5, "mem_max_stream_bytes": 700}
 FIRST_SECOND_OF_2020_S = 1_577_836_800
 EXPIRES_SOON_S = 2
 
@@ -77,6 +79,14 @@ TOKENS: dict[str, Callable[[], str]] = {
     "app": lambda: account("app"),
     "other": lambda: account("other"),
     "limited": lambda: account("limited", {"conn": 1, "subs": 2, "payload": 32}),
+    "streaming": lambda: account(
+        "streaming", {"mem_storage": 1000, "disk_storage": 2000, "streams": 1, "consumer": 3}
+    ),
+    "tiered": lambda: account("tiered", {"tiered_limits": {"R1": TIER, "R3": {**TIER, "streams": 9}}}),
+    "replicated": lambda: account("replicated", {"tiered_limits": {"R3": TIER}}),
+    "streamer": lambda: user("streamer", "streaming"),
+    "tierer": lambda: user("tierer", "tiered"),
+    "replicator": lambda: user("replicator", "replicated"),
     "closed": lambda: account("closed", exp=FIRST_SECOND_OF_2020_S),
     "revoking": lambda: account("revoking", revocations={public("U", "revoked"): ISSUED_AT_S + 1}),
     "scoped": scoped_account,

@@ -55,6 +55,7 @@ def run(case: steps.Case, server: RunningServer) -> Transcript:
         player.record(f"stopped: {error}")
     finally:
         player.close()
+        player.remove_streams()
     if any(isinstance(step, steps.Signal) and step.name in ENDING_SIGNALS for step in case.steps):
         player.record(f"the server ended with status {server.wait_exit()}")
     elif not server.is_running():
@@ -70,12 +71,33 @@ class _Player:
         self._connections: dict[str, Connection] = {}
         self._infos: dict[str, dict[str, Any]] = {}
         self._replies: dict[str, str] = {}
+        # The connections that have a subscription for the answers to their requests.
+        self._asking: set[str] = set()
 
     def record(self, line: str) -> None:
         self.transcript.lines.append(line)
 
     def close(self) -> None:
         for connection in self._connections.values():
+            connection.close()
+
+    def remove_streams(self) -> None:
+        """Leave a server that the next case uses too without streams, if it lets anybody in."""
+        info = self.server.info
+        if self.case.header.own_server or not info.get("jetstream") or info.get("auth_required"):
+            return
+        connection = Connection(*self._listener("nats"))
+        try:
+            connection.frame()
+            connection.send(
+                b'CONNECT {"verbose":false}\r\nSUB gone 1\r\nPUB $JS.API.STREAM.NAMES gone 0\r\n\r\n'
+            )
+            answer = connection.frame()
+            assert answer is not None and answer.payload is not None
+            for name in json.loads(answer.payload)["streams"] or ():
+                connection.send(f"PUB $JS.API.STREAM.DELETE.{name} gone 0\r\n\r\n".encode())
+                connection.frame()
+        finally:
             connection.close()
 
     def wait_alone(self) -> None:
@@ -96,11 +118,11 @@ class _Player:
                 self.record(f"{name}> {text[:120]}")
                 data = unescape(self._resolve(text, name))
                 self._connection(name).send(data + b"\r\n" if line else data)
-            case steps.Publish(name, arguments, payload):
-                self.record(f"{name}> publish {arguments} = {payload[:120]}")
-                body = unescape(self._resolve(payload, name))
-                subjects = unescape(self._resolve(arguments, name))
-                self._connection(name).send(b"PUB %b %d\r\n%b\r\n" % (subjects, len(body), body))
+            case steps.Publish():
+                self.record(f"{step.connection}> publish {step.arguments} = {step.payload[:120]}")
+                self._publish(step)
+            case steps.Request(publish, count):
+                self._ask(publish, count)
             case steps.Connect(name, options):
                 self._connect(name, options)
             case steps.Sync(names, reading):
@@ -111,11 +133,12 @@ class _Player:
                 self._record_frames(name, frames, reading)
             case steps.TakeUntilClosed(name, reading):
                 self._until_closed(name, reading)
-            case steps.TakeUntilQuiet(name, reading):
-                self._until_quiet(name, reading)
+            case steps.TakeUntilQuiet(name, reading, quiet_s):
+                self._until_quiet(name, reading, quiet_s or QUIET_S)
             case steps.Close(name):
                 self.record(f"close {name}")
                 self._connections.pop(name).close()
+                self._asking.discard(name)
             case steps.Signal(name):
                 self.record(f"signal {name}")
                 self.server.signal(signal.Signals[f"SIG{name}"])
@@ -191,6 +214,29 @@ class _Player:
         self._connection(name).send(f"CONNECT {json.dumps(kept)}\r\n".encode())
         self._sync(name, steps.Reading())
 
+    def _publish(self, step: steps.Publish, reply: str = "") -> None:
+        name = step.connection
+        body = unescape(self._resolve(step.payload, name))
+        subjects = unescape(self._resolve(step.arguments, name) + reply)
+        if not step.headers:
+            self._connection(name).send(b"PUB %b %d\r\n%b\r\n" % (subjects, len(body), body))
+            return
+        lines = self._resolve(step.headers, name).split("; ")
+        block = unescape("".join(f"{line}\\r\\n" for line in ["NATS/1.0", *lines, ""]))
+        sizes = b"%d %d" % (len(block), len(block) + len(body))
+        self._connection(name).send(b"HPUB %b %b\r\n%b%b\r\n" % (subjects, sizes, block, body))
+
+    def _ask(self, publish: steps.Publish, count: int) -> None:
+        """The replies of all requests arrive on one subscription."""
+        name = publish.connection
+        self.record(f"{name}> request {publish.arguments} = {publish.payload[:120]}")
+        if name not in self._asking:
+            self._asking.add(name)
+            self._connection(name).send(b"SUB asked.> asked\r\n")
+        self._publish(publish, " asked.it")
+        frames = [self._connection(name).frame() for _ in range(count)]
+        self._record_frames(name, frames, steps.Reading(json="API"))
+
     def _sync(self, name: str, reading: steps.Reading) -> None:
         connection = self._connection(name)
         connection.send(b"PING\r\n")
@@ -210,12 +256,12 @@ class _Player:
         finally:
             self._record_frames(name, frames, reading)
 
-    def _until_quiet(self, name: str, reading: steps.Reading) -> None:
+    def _until_quiet(self, name: str, reading: steps.Reading, quiet_s: float) -> None:
         connection = self._connection(name)
         frames: list[Frame | None] = []
         try:
             while not frames or frames[-1] is not None:
-                frames.append(connection.frame(QUIET_S))
+                frames.append(connection.frame(quiet_s))
         except NoFrameError:  # Quiet is what was waited for.
             pass
         self._record_frames(name, frames, reading)

@@ -25,6 +25,7 @@ from tests.differential.steps import (
     Publish,
     Reading,
     Reload,
+    Request,
     Send,
     Shows,
     Signal,
@@ -39,6 +40,8 @@ from tests.differential.steps import (
 ESCAPES = {"r": b"\r", "n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\", "f": b"\f", "v": b"\v"}
 ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)")
 EACH = re.compile(r"each ([\w ]+): (.*)")
+# The words `publish` or `request`, subjects, header lines in braces, and the payload.
+PUBLISH = re.compile(r"(?:publish|request(?: (\d+))?) ([^={]+?)(?: \{([^}]*)\})? =(?: (.*))?", re.DOTALL)
 INDENT = "    "  # An indented line continues the line before it: configuration text is written so.
 REPEAT = re.compile(r"<([^<>]+)\*(\d+)>")
 
@@ -196,19 +199,24 @@ def _step(line: str, where: str, configs: Path) -> Step:
 def _send_step(connection: str, direction: str, rest: str) -> Step:
     if direction == ">" and re.match(r"connect( |$)", rest):
         return Connect(connection, rest[len("connect") :].strip() or "{}")
-    published = re.fullmatch(r"publish ([^=]+) =(?: (.*))?", rest)
+    published = PUBLISH.fullmatch(rest)
     if direction == ">" and published:
-        return Publish(connection, published.group(1), published.group(2) or "")
+        count, subjects, headers, payload = published.groups()
+        publish = Publish(connection, subjects, payload or "", headers or "")
+        return publish if rest.startswith("publish") else Request(publish, int(count or 1))
     return Send(connection, rest, line=direction == ">")
 
 
 def _read_step(connection: str, rest: str, where: str) -> Step:
     first, *words = rest.split()
+    quiet_s = 0.0
+    if first == "quiet" and words and words[0].replace(".", "").isdigit():
+        quiet_s = float(words.pop(0))
     reading = _reading(words, where)
     if first == "closed":
         return TakeUntilClosed(connection, reading)
     if first == "quiet":
-        return TakeUntilQuiet(connection, reading)
+        return TakeUntilQuiet(connection, reading, quiet_s)
     if first.isdigit():
         return Take(connection, int(first), reading)
     raise ScriptError(f"{where}: unknown reading {rest!r}")

@@ -40,6 +40,19 @@ class Publish:
     connection: str
     arguments: str
     payload: str
+    # Lines of a header block, separated by "; "; with any it is HPUB.
+    headers: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Publish with a reply subject that is listened to, and record the next `count` frames.
+
+    A JSON answer is compared by the table `API`, and in the order of its fields.
+    """
+
+    publish: Publish
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +107,8 @@ class TakeUntilQuiet:
 
     connection: str
     reading: Reading = field(default_factory=Reading)
+    # 0: a moment.
+    quiet_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +153,7 @@ Step = (
     | StartTls
     | Send
     | Publish
+    | Request
     | Connect
     | Sync
     | Take

@@ -1,8 +1,8 @@
 """Disks that are full, that turn read-only, and whose writes fail after they were accepted.
 
 Each scenario follows a script in the namespaces of run_isolated() and returns its figures as a sentence. They
-say how long things took on this machine; what is asserted is so generous that only waiting for a timeout, or
-for somebody to restart the store, would miss it.
+say how long things took on this machine. What is asserted of times is what is promised, and of several
+attempts the middle one or the best, so that a busy machine is not taken for a slow store.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ from tests.disks.operations import (
 from tests.disks.session import Knowledge, Session
 from tests.disks.worker import WorkerError
 
-REFUSAL_S_MAX: Final = 1.0
+# What is promised: a full disk is answered at once, and writes go on by themselves soon after there is room.
+REFUSAL_S_MAX: Final = 0.1
 RESUMPTION_S_MAX: Final = 1.0
-_FILLER_BYTES: Final = 16 * MEBIBYTE
+# The machine may be busy with something else: what counts is the best of so many attempts.
+_ATTEMPTS: Final = 4
+_FILLER_BYTES: Final = 4 * MEBIBYTE
 _STREAMS: Final = (1, 2)
 _REFUSALS_WANTED: Final = 50
 _PUBLISHES_MAX: Final = 100_000
@@ -86,19 +89,22 @@ def full_disk(subject_name: str) -> str:
     """Refused at once, nothing lost, deletes work, and writes go on when there is room again."""
     knowledge = Knowledge()
     with LoopFilesystem("ext4", 48 * MEBIBYTE) as filesystem:
-        filler = filesystem.path / "filler"
-        filler.write_bytes(bytes(_FILLER_BYTES))
+        fillers = [filesystem.path / f"filler-{number}" for number in range(_ATTEMPTS)]
+        for filler in fillers:
+            filler.write_bytes(bytes(_FILLER_BYTES))
         root = filesystem.path / "store"
         with Session(subject_name, root, knowledge) as session:
             publisher = _begin(session)
             _expect_full(publisher.until_refused())
             refusals_s = _measure_refusals(session, publisher)
             session.check_readable()
-            _delete_and_purge(session)
+            deletions_s = _delete_and_purge(session)
             session.check_readable()
-            _expect_full(publisher.until_refused())
+            resumptions_s: list[float] = []
+            for filler in fillers:
+                _expect_full(publisher.until_refused())
+                resumptions_s.append(_measure_resumption(filler, publisher))
             kept = _message_count(session)
-            resumption_s = _measure_resumption(filler, publisher)
             publisher.publish(16)
             session.check_readable()
             filesystem.cut_power()
@@ -108,12 +114,17 @@ def full_disk(subject_name: str) -> str:
             session.check_readable()
             session.close()
     _expect_within("a refusal", median(refusals_s), REFUSAL_S_MAX)
-    _expect_within("the first write after space returned", resumption_s, RESUMPTION_S_MAX)
-    median_ms, longest_ms = median(refusals_s) * 1000, max(refusals_s) * 1000
+    _expect_within("the first write after space returned", min(resumptions_s), RESUMPTION_S_MAX)
     return (
-        f"{kept:,} messages kept; refused within {median_ms:.1f} ms (median of {len(refusals_s)}, at most"
-        f" {longest_ms:.1f} ms); writes went on {resumption_s * 1000:.1f} ms after space returned"
+        f"{kept:,} messages kept; {_spread('refused within', refusals_s)};"
+        f" {_spread('while full, deletions and purges took', deletions_s)};"
+        f" {_spread('writes went on after space returned within', resumptions_s)}"
     )
+
+
+def _spread(what: str, times_s: list[float]) -> str:
+    middle_ms, longest_ms = median(times_s) * 1000, max(times_s) * 1000
+    return f"{what} {middle_ms:.1f} ms (median of {len(times_s)}, at most {longest_ms:.1f} ms)"
 
 
 def _measure_refusals(session: Session, publisher: Publisher) -> list[float]:
@@ -129,13 +140,14 @@ def _measure_refusals(session: Session, publisher: Publisher) -> list[float]:
     raise ViolationError("a full disk keeps taking messages")
 
 
-def _delete_and_purge(session: Session) -> None:
-    """While the disk is full: single messages of one stream, and half of the other."""
+def _delete_and_purge(session: Session) -> list[float]:
+    """While the disk is full: single messages of one stream, and half of the other; how long each took."""
     first, second = _STREAMS
     seqs = list(session.model.streams[first].messages)
     for seq in seqs[::10]:
         _expect_done(session, DeleteMessage(first, seq))
     _expect_done(session, Purge(second, session.model.streams[second].last_seq // 2))
+    return session.commits_s[-len(seqs[::10]) - 1 :]
 
 
 def _measure_resumption(filler: Path, publisher: Publisher) -> float:
@@ -230,7 +242,7 @@ def _expect_full(refusal: Refused) -> None:
 
 def _expect_within(what: str, seconds: float, seconds_max: float) -> None:
     if seconds > seconds_max:
-        raise ViolationError(f"{what} took {seconds:.2f} s, more than {seconds_max:.0f} s")
+        raise ViolationError(f"{what} took {seconds:.2f} s, more than {seconds_max:.1f} s")
 
 
 SCENARIOS: Final[dict[str, Callable[[str], str]]] = {

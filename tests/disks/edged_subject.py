@@ -15,6 +15,7 @@ from edged.core import headers
 from edged.core.commands import Ack, Command, Delete, Dispatch, PutConsumer, PutStream
 from edged.core.commands import Purge as PurgeCommand
 from edged.core.commands import RemoveStream as RemoveStreamCommand
+from edged.core.space_rules import RESERVE_BYTES_MIN, SpaceLimits
 from edged.core.stream_machine import MESSAGE_ID, Duplicate, StreamMachine
 from edged.core.stream_machine import Outcome as MachineOutcome
 from edged.core.stream_machine import Refused as MachineRefused
@@ -48,6 +49,9 @@ from tests.disks.sync_watch import SyncWatch
 
 # Small, so that the journal turns to a new file and seals several times in a round.
 _JOURNAL_FILE_BYTES: Final = 1 << 20
+# With the smallest reserve that a configuration leads to.
+_SPACE: Final = SpaceLimits(reserve_bytes=RESERVE_BYTES_MIN)
+_TEND_NS: Final = 100_000_000
 # Longer than any run: whether an id is still known must not depend on the clock here.
 _DUPLICATE_WINDOW_NS: Final = 24 * 3600 * 10**9
 _CONSUMERS: Final = {"alpha": 1, "beta": 2}
@@ -61,8 +65,9 @@ class EdgedSubject:
 
     def __init__(self, root: Path, watch: SyncWatch, *, is_serial: bool = False) -> None:
         self._is_serial = is_serial
-        options = StoreOptions(journal_file_bytes=_JOURNAL_FILE_BYTES)
+        options = StoreOptions(journal_file_bytes=_JOURNAL_FILE_BYTES, space=_SPACE)
         self._store = Store.open(RealFiles(str(root), watch), options)
+        self._tended_ns = options.now_ns()
         self._sealing: tuple[Cycle, threading.Thread] | None = None
 
     def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
@@ -71,6 +76,7 @@ class EdgedSubject:
             answers = self._store.commit([_proposal(operation) for operation in part])
             outcomes += [_outcome(operation, answer) for operation, answer in zip(part, answers, strict=True)]
         self._seal()
+        self._tend()
         return outcomes
 
     def states(self) -> dict[int, StreamState]:
@@ -95,6 +101,14 @@ class EdgedSubject:
             self._sealing = cycle, thread
             if self._is_serial:
                 self._end_sealing()
+
+    def _tend(self) -> None:
+        """What the daemon does by the clock, but more often, as a round is short."""
+        now_ns = self._store.options.now_ns()
+        if now_ns - self._tended_ns >= _TEND_NS:
+            self._tended_ns = now_ns
+            self._store.seal_tail()
+            self._store.tend(now_ns)
 
     def _end_sealing(self) -> None:
         if self._sealing is not None:
@@ -154,7 +168,7 @@ def _outcome(operation: Operation, answer: MachineOutcome | StoreError) -> Outco
     if isinstance(answer, StoreError):
         return Refused(_REASONS[type(answer)], str(answer))
     if isinstance(answer, MachineRefused):
-        return Refused("state", answer.reason)
+        return Refused("state", answer.error.description)
     if isinstance(answer, Duplicate):
         return Stored(answer.seq, True)
     return Stored(answer, False) if isinstance(operation, Publish) else Done()

@@ -1,7 +1,8 @@
 """The command: `python -m tests.lab crash|flips|failures [--seed N] [--processes 2] [--replay ID]`.
 
 * crash: power cuts during the life of a store. `--states 1000000` says how many.
-* flips: a bit of a store's files is wrong, or a sector, or a whole file. `--all` tries every bit.
+* flips: a bit of a store's files is wrong, or a sector, or a whole file. `--all` tries every bit, of small
+  stores: one by one those that a store ever reads, and all others, which it is seen not to read, at once.
 * failures: every operation on files fails once, or from there on.
 
 Prints progress to stderr, what the store did not come back from, and a summary line at the end; the exit
@@ -239,7 +240,7 @@ def arguments_from(argv: list[str]) -> argparse.Namespace:
     rotting = kinds.add_parser("flips", help="bits, sectors and files that are wrong")
     rotting.set_defaults(run=flips, run_again=replay_flip)
     rotting.add_argument("--flips", type=int, default=100_000, help="how many bits, in all stores together")
-    rotting.add_argument("--all", action="store_true", help="every bit")
+    rotting.add_argument("--all", action="store_true", help="every bit of small stores")
     rotting.add_argument("--stores", type=int, default=2, help="how many stores, each closed and killed")
     failing = kinds.add_parser("failures", help="operations on files that fail")
     failing.set_defaults(run=failures, run_again=replay_failure)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +21,7 @@ from tests.lab.workload import (
     Batch,
     DropStream,
     Publish,
+    PublishTogether,
     PutStream,
     Step,
     StoreModel,
@@ -28,11 +29,15 @@ from tests.lab.workload import (
 )
 
 CATALOG: Final = 0
+SMALL: Final = ".small"
 BATCHES: Final = 44
 PAYLOAD_BYTES_MAX: Final = 120
 JOURNAL_FILE_BYTES: Final = 5500
 # From this batch on nothing is sealed.
 SEALED_BATCHES: Final = 30
+# Of a store of which every bit is tried.
+SMALL_BATCHES: Final = 13
+SMALL_SEALED_BATCHES: Final = 9
 # Journal file number and offset.
 Line = tuple[int, int]
 
@@ -122,21 +127,32 @@ def _done(batches: list[Batch]) -> list[Done]:
     for batch in batches:
         for step in batch.steps:
             group = CATALOG if isinstance(step, PutStream | DropStream) else step.group
-            indexes[group] += 1
             stream = model.streams.get(step.group)
             before = stream.last_seq if stream is not None else 0
             model.apply(step, batch.now_ns)
-            is_new = isinstance(step, Publish) and stream is not None and stream.last_seq > before
-            seq = before + 1 if is_new else None
-            found.append(Done(step, batch.now_ns, group, indexes[group], seq))
+            is_new = stream is not None and stream.last_seq > before
+            # Each message of an atomic batch has a record, and can be lost, of its own.
+            for number, one in enumerate(_records_of(step), 1):
+                indexes[group] += 1
+                seq = before + number if is_new and isinstance(one, Publish) else None
+                found.append(Done(one, batch.now_ns, group, indexes[group], seq))
     return found
 
 
-def make_reference(seed: int, is_killed: bool) -> Reference:
-    """The store of a seed. The same seed gives the same bytes."""
-    name = f"{seed:x}.{'killed' if is_killed else 'closed'}"
+def _records_of(step: Step) -> Sequence[Step]:
+    return step.publishes if isinstance(step, PublishTogether) else (step,)
+
+
+def _record_count(batch: Batch) -> int:
+    return sum(len(_records_of(step)) for step in batch.steps)
+
+
+def make_reference(seed: int, is_killed: bool, is_small: bool = False) -> Reference:
+    """The store of a seed. The same seed gives the same bytes. A small one has less of everything."""
+    name = f"{seed:x}.{'killed' if is_killed else 'closed'}{SMALL if is_small else ''}"
     chance = random.Random(f"reference {seed:x}")
-    batches = Workload(chance, BATCHES, PAYLOAD_BYTES_MAX).batches
+    batches = Workload(chance, SMALL_BATCHES if is_small else BATCHES, PAYLOAD_BYTES_MAX).batches
+    sealed_batches = SMALL_SEALED_BATCHES if is_small else SEALED_BATCHES
     disk = FakeDisk()
     store = TestedStore(disk, chance, JOURNAL_FILE_BYTES)
     line: Line = (0, 0)
@@ -148,8 +164,8 @@ def make_reference(seed: int, is_killed: bool) -> Reference:
         line = (place.file, place.offset)
         store.commit(batch)
         files.append((store.store.journal.number, steps))
-        steps += len(batch.steps)
-        if number < SEALED_BATCHES:
+        steps += _record_count(batch)
+        if number < sealed_batches:
             store.maintain()
         earlier.append(disk.copy())
     place = store.store.journal.position
@@ -163,7 +179,7 @@ def make_reference(seed: int, is_killed: bool) -> Reference:
         name,
         image,
         _done(batches),
-        len(batches[-1].steps),
+        _record_count(batches[-1]),
         line if is_killed else None,
         earlier,
         files,

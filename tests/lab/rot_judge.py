@@ -1,5 +1,4 @@
-"""Opens a store on a damaged disk and compares it with what it was: never a wrong answer, nothing thrown
-away.
+"""Opens a store on a damaged disk and compares it with what it was: no wrong answer, nothing thrown away.
 
 A store is right if it refuses in order (StoreBroken), or if it holds exactly what the model holds without the
 commands that it says are lost. Messages that it says are lost or cannot be read may be missing as well. What
@@ -83,7 +82,7 @@ def _judged(reference: Reference, damage: Damage, chance: random.Random) -> tupl
     is_noticed = store.is_trouble_noticed()
     kind, what = _compared(reference, damage, store, found)
     if kind != WRONG and not store.unreadable and chance.randrange(USED_FURTHER_EVERY) == 0:
-        wrong = _wrong_when_used(reference, damage.disk, store, found, chance)
+        wrong = wrong_when_used(reference, damage.disk, store, found, chance)
         if wrong:
             return WRONG, is_noticed, wrong
     else:
@@ -141,11 +140,10 @@ def _are_less(
     reference: Reference, store: TestedStore, group: int, have: StreamModel, wanted: StreamModel
 ) -> bool:
     lost = store.store.catalog.streams[group].log.lost
-    had_limits = any(
-        getattr(done.step, "config", {}).get(name, -1) > 0
-        for name in LIMITS
-        for done in reference.done
-        if done.step.group == group
+    steps = [done.step for done in reference.done if done.step.group == group]
+    # What a purge keeps is a limit, too.
+    had_limits = any(getattr(step, "keep", 0) for step in steps) or any(
+        getattr(step, "config", {}).get(name, -1) > 0 for name in LIMITS for step in steps
     )
     for seq in have.messages.keys() | wanted.messages.keys():
         message = have.messages.get(seq)
@@ -162,7 +160,7 @@ def _are_less(
     return True
 
 
-def _wrong_when_used(
+def wrong_when_used(
     reference: Reference, disk: FakeDisk, store: TestedStore, found: StoreModel, chance: random.Random
 ) -> str:
     """Go on: it must take messages, with the next seqs, and keep them."""

@@ -8,7 +8,15 @@ import pytest
 
 from tests.lab.__main__ import main
 from tests.lab.reference import Reference, make_reference
-from tests.lab.rot import Bits, damage_named, flip_tasks, reference_and_bits
+from tests.lab.rot import (
+    ALL_UNREAD,
+    Bits,
+    Tally,
+    damage_named,
+    flip_tasks,
+    prove_unread,
+    reference_and_bits,
+)
 from tests.lab.rot_judge import LESS, SAME, SHORTER, WRONG, Damage, judge
 from tests.lab.tested_store import TestedStore
 from tests.lab.workload import BATCH_NS, AckMessages, Batch, DeleteMessage, Publish
@@ -31,7 +39,9 @@ def changed(reference: Reference, *steps: Publish | DeleteMessage) -> Damage:
     return Damage("changed", disk, is_small=True, steps_min=len(reference.done))
 
 
-def test_store_to_be_damaged_has_all_there_is(reference: Reference) -> None:
+@pytest.mark.parametrize(("seed", "is_small"), [(1, False), (1, True)])
+def test_store_to_be_damaged_has_all_there_is(seed: int, is_small: bool) -> None:
+    reference = make_reference(seed, is_killed=False, is_small=is_small)
     paths = [path for path, _ in reference.disk.files()]
     model = reference.expected()
     assert len([path for path in paths if path.startswith("checkpoints/")]) == 2
@@ -128,9 +138,37 @@ def test_bit_in_a_message_costs_that_message_and_is_noticed() -> None:
     assert (verdict.kind, verdict.is_noticed) == (LESS, True), verdict
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_bytes_that_are_never_read_change_nothing_even_when_all_are_wrong(is_killed: bool) -> None:
+    reference, bits = reference_and_bits(1, is_killed, is_small=True)
+    tally = Tally()
+    prove_unread(reference, bits, tally)
+    assert tally.offences == []
+    assert set(tally.counts) == {(ALL_UNREAD, SAME, False)}
+    unread = [
+        (path, offset)
+        for path in bits.paths
+        for offset in range(len(reference.disk.contents()[path]))
+        if not bits.is_read(path, offset)
+    ]
+    spoilt = bits.unread_spoilt(reference).contents()
+    whole = reference.disk.contents()
+    assert len(unread) > 1000
+    assert all(spoilt[path][offset] == whole[path][offset] ^ 0xFF for path, offset in unread)
+
+
+def test_byte_that_is_read_after_all_would_be_found(reference: Reference) -> None:
+    bits = Bits(reference)
+    path = max(path for path in bits.paths if path.startswith("journal/0"))
+    bits.note_unread(path)
+    tally = Tally()
+    prove_unread(reference, bits, tally)
+    assert tally.offences
+
+
 def test_every_bit_has_its_task() -> None:
-    _, bits = reference_and_bits(1, is_killed=False)
-    _, others = reference_and_bits(1, is_killed=True)
+    _, bits = reference_and_bits(1, is_killed=False, is_small=True)
+    _, others = reference_and_bits(1, is_killed=True, is_small=True)
     numbers = [len(task.numbers or ()) for task in flip_tasks([1], None)]
     assert sum(numbers) == bits.count + others.count
     assert sum(len(task.numbers or ()) for task in flip_tasks([1], 1000)) == 1000

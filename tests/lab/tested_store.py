@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any, Final
 
 from edged.core import commands
-from edged.core.stream_machine import Duplicate, StreamMachine
+from edged.core.frames import MORE
+from edged.core.stream_machine import Duplicate, Outcome, StreamMachine
+from edged.store.batch import Done
 from edged.store.errors import Damaged, OutcomeUnknown, StoreError, StoreFull
 from edged.store.files import Files
 from edged.store.group import CATALOG, StreamEntry
 from edged.store.options import StoreOptions
-from edged.store.store import Append, Store
+from edged.store.store import Store
 from edged.store.stream_log import StreamLog
 from tests.lab.life import Refused, Unknown
 from tests.lab.workload import (
@@ -24,12 +27,14 @@ from tests.lab.workload import (
     DropConsumer,
     DropStream,
     Publish,
+    PublishTogether,
     PurgeStream,
     PutConsumer,
     PutStream,
     Step,
     StoreModel,
     StreamModel,
+    publishes_of,
 )
 
 ACCOUNT: Final = "A"
@@ -40,14 +45,13 @@ LATER_NS: Final = 3_600_000_000_000
 JOURNAL_FILE_BYTES: Final = (5000, 6500, 12000)
 
 
-def _command(step: Step, now_ns: int, stream_id: bytes) -> tuple[int, commands.Command | Append]:
+def _command(step: Step, now_ns: int, stream_id: bytes) -> tuple[int, commands.Command]:
     if isinstance(step, PutStream):
         return CATALOG, commands.PutStream(step.group, stream_id, ACCOUNT, step.name, step.config)
     if isinstance(step, DropStream):
         return CATALOG, commands.RemoveStream(step.group)
     group = step.group
-    if isinstance(step, Publish):
-        return group, Append(step.subject, len(step.headers), step.headers + step.payload)
+    assert not isinstance(step, Publish | PublishTogether)
     if isinstance(step, DeleteMessage):
         return group, commands.Delete(step.seq, False)
     if isinstance(step, PurgeStream):
@@ -84,17 +88,34 @@ class TestedStore:
     def commit(self, batch: Batch) -> list[Any]:
         self._now_ns = batch.now_ns
         self._wait_for_room(batch)
-        outcomes = self.store.commit(
-            [_command(step, batch.now_ns, self._stream_id(step)) for step in batch.steps]
-        )
-        for step, outcome in zip(batch.steps, outcomes, strict=True):
-            if isinstance(outcome, OutcomeUnknown):
-                raise Unknown(str(outcome))
-            if isinstance(outcome, StoreError):
-                raise Refused(str(outcome))
-            is_done = isinstance(outcome, int | Duplicate)
-            assert is_done, f"{step} was refused: {outcome}"
+        results: list[Sequence[Outcome] | StoreError] = []
+        for step in batch.steps:
+            self._propose(step, batch.now_ns, results.append)
+        written = self.store.close_batch()
+        self.store.write(written)
+        self.store.finish(written)
+        outcomes: list[Any] = []
+        for step, result in zip(batch.steps, results, strict=True):
+            if isinstance(result, OutcomeUnknown):
+                raise Unknown(str(result))
+            if isinstance(result, StoreError):
+                raise Refused(str(result))
+            # Only an atomic batch can be refused: it has an id that is not new.
+            is_done = isinstance(step, PublishTogether) or isinstance(result[0], int | Duplicate)
+            assert is_done, f"{step} was refused: {result}"
+            outcomes.append(result[0])
         return outcomes
+
+    def _propose(self, step: Step, now_ns: int, done: Done) -> None:
+        messages = [
+            (one.subject, None, len(one.headers) | (MORE if is_followed else 0), one.headers + one.payload)
+            for one, is_followed in publishes_of(step)
+        ]
+        if messages:
+            self.store.add_appends(step.group, messages, now_ns, done)
+        else:
+            group, command = _command(step, now_ns, self._stream_id(step))
+            self.store.add(group, command, done)
 
     def _stream_id(self, step: Step) -> bytes:
         """Of the stream that is there, or a new one: no two stores have the same."""
@@ -107,9 +128,10 @@ class TestedStore:
         """A full store refuses messages and takes the rest. Here a batch is taken whole or not at all."""
         for step in batch.steps:
             entry = self.store.catalog.streams.get(step.group)
-            if isinstance(step, Publish) and entry is not None:
+            size = sum(len(one.payload) for one, _ in publishes_of(step))
+            if isinstance(step, Publish | PublishTogether) and entry is not None:
                 try:
-                    self.store.room.admit(entry, len(step.payload), 0, batch.now_ns)
+                    self.store.room.admit(entry, size, 0, batch.now_ns)
                 except StoreFull as error:
                     self.store.tend(batch.now_ns + LATER_NS)
                     raise Refused(str(error)) from error
@@ -156,7 +178,7 @@ class TestedStore:
     def is_trouble_noticed(self) -> bool:
         """Whether somebody who looks finds that something was wrong with the disk, or is made good."""
         report = self.store.report
-        if self.complaints() or self.unreadable or report.moved_aside or report.torn_bytes:
+        if self.complaints() or self.unreadable or report.moved_aside or report.replay.torn_bytes:
             return True
         logs = [entry.log for entry in self.store.catalog.streams.values()]
         return any(

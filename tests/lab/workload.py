@@ -43,6 +43,17 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishTogether:
+    """An atomic batch: all messages are stored, or none."""
+
+    publishes: tuple[Publish, ...]
+
+    @property
+    def group(self) -> int:
+        return self.publishes[0].group
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteMessage:
     group: int
     seq: int
@@ -88,6 +99,7 @@ Step = (
     PutStream
     | DropStream
     | Publish
+    | PublishTogether
     | DeleteMessage
     | PurgeStream
     | PutConsumer
@@ -95,6 +107,15 @@ Step = (
     | Deliver
     | AckMessages
 )
+
+
+def publishes_of(step: Step) -> list[tuple[Publish, bool]]:
+    """The messages of a step, and whether another of the same atomic batch follows."""
+    if isinstance(step, Publish):
+        return [(step, False)]
+    if not isinstance(step, PublishTogether):
+        return []
+    return [(one, number < len(step.publishes)) for number, one in enumerate(step.publishes, 1)]
 
 
 @dataclass(slots=True)
@@ -134,6 +155,15 @@ class StreamModel:
         self.store(step, self.last_seq + 1, now_ns)
         return self.last_seq
 
+    def publish_together(self, step: PublishTogether, now_ns: int) -> bool:
+        """Whether they were stored: not if one is there already, or there twice."""
+        ids = [one.message_id for one in step.publishes if one.message_id is not None]
+        if len(set(ids)) < len(ids) or not self.message_ids.keys().isdisjoint(ids):
+            return False
+        for one in step.publishes:
+            self.publish(one, now_ns)
+        return True
+
     def store(self, step: Publish, seq: int, now_ns: int) -> None:
         """A message that is new gets this seq."""
         self.last_seq = seq
@@ -158,6 +188,8 @@ class StreamModel:
         gone = matching[: -step.keep] if step.keep else [seq for seq in matching if seq < end]
         for seq in gone:
             del self.messages[seq]
+        if step.subject in (b"", b">") and not step.keep:
+            self.last_seq = max(self.last_seq, end - 1)
 
 
 @dataclass(slots=True)
@@ -180,6 +212,8 @@ class StoreModel:
             del self.streams[step.group]
         elif isinstance(step, Publish):
             stream.publish(step, now_ns)
+        elif isinstance(step, PublishTogether):
+            stream.publish_together(step, now_ns)
         elif isinstance(step, DeleteMessage):
             stream.messages.pop(step.seq, None)
         elif isinstance(step, PurgeStream):
@@ -243,7 +277,7 @@ class Workload:
         stream = self._model.streams[group]
         kind = chance.random()
         if kind < 0.6 or not stream.messages:
-            return self._publish(group, stream)
+            return self._publish_some(group, stream)
         if kind < 0.67:
             return DeleteMessage(group, chance.choice(sorted(stream.messages)))
         if kind < 0.71:
@@ -254,7 +288,13 @@ class Workload:
             return PutStream(group, stream.name, chance.choice(CONFIGS))
         return self._consume(group, stream)
 
-    def _publish(self, group: int, stream: StreamModel) -> Step:
+    def _publish_some(self, group: int, stream: StreamModel) -> Step:
+        if self._chance.random() < 0.85:
+            return self._publish(group, stream)
+        count = self._chance.choice((2, 2, 3, 4))
+        return PublishTogether(tuple(self._publish(group, stream) for _ in range(count)))
+
+    def _publish(self, group: int, stream: StreamModel) -> Publish:
         chance = self._chance
         self._numbers_used += 1
         message_id = None

@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edged.core import subjects
+from edged.core.frames import APPEND, Frame
 from edged.core.message import Message, counted_bytes
-from edged.core.runs import Run, packed_size
+from edged.core.runs import Run, SubjectColumns, packed_size
 from edged.store.block_cache import BlockCache
 from edged.store.errors import Damaged
 from edged.store.memory_log import MemoryLog, memory_bytes
 from edged.store.message_index import MessageIndex
+from edged.store.message_reads import MessageReads, ReadBatch
 from edged.store.sealed_part import SealedMessages
 from edged.store.segment import Segment
-from edged.store.segment_columns import SubjectSummary
 from edged.store.segment_format import segment_path
 from edged.store.segment_writer import write_segment
 from edged.store.stream_log import StreamLog
@@ -34,6 +35,8 @@ class FakeJournal:
 
     def __init__(self) -> None:
         self.files: dict[int, bytearray] = {}
+        self.frames: dict[int, list[Frame]] = {}
+        self.spans_read = 0
 
     def append(self, file: int, message: Message) -> tuple[int, int]:
         content = self.files.setdefault(file, bytearray(64))
@@ -41,10 +44,19 @@ class FakeJournal:
         content += bytes(FRAME_HEADER_BYTES)
         content += HEAD.pack(message.ts_ns, message.header_bytes, len(message.subject))
         content += message.subject + message.data
+        body = offset + FRAME_HEADER_BYTES
+        frame = (offset, APPEND, 1, message.seq, body, len(content) - body)
+        self.frames.setdefault(file, []).append(frame)
         return offset, len(content) - offset
 
     def read(self, file: int, offset: int, size: int) -> bytes:
         return bytes(self.files[file][offset : offset + size])
+
+    def read_span(self, file: int, offset: int, size: int) -> tuple[bytes, Sequence[Frame]]:
+        self.spans_read += 1
+        found = [frame for frame in self.frames[file] if offset <= frame[0] < offset + size]
+        frames = [(start - offset, *rest, body - offset, count) for start, *rest, body, count in found]
+        return self.read(file, offset, size), frames
 
     @staticmethod
     def decode(frame: bytes) -> tuple[int, bytes, int, bytes]:
@@ -71,25 +83,39 @@ class FakeSegment:
         by_subject: dict[bytes, list[int]] = {}
         for message in messages:
             by_subject.setdefault(message.subject, []).append(message.seq)
-        self.subjects = [
-            SubjectSummary(subject, len(seqs), seqs[0], seqs[-1]) for subject, seqs in by_subject.items()
-        ]
+        self._subjects = SubjectColumns(
+            self.first_seq,
+            b"".join(by_subject),
+            array("I", map(len, by_subject)),
+            array("Q", map(len, by_subject.values())),
+            array("Q", [seqs[0] - self.first_seq for seqs in by_subject.values()]),
+            array("Q", [seqs[-1] - seqs[0] for seqs in by_subject.values()]),
+        )
         codes = {subject: code for code, subject in enumerate(by_subject)}
         typecode = "B" if len(codes) <= 256 else "H"
         self._codes = array(typecode, [codes[message.subject] for message in messages])
+
+    def subject_columns(self) -> SubjectColumns:
+        return self._subjects._replace(counts=self._subjects.counts[:])
 
     def get(self, seq: int) -> Message | None:
         position = bisect_left(self._seqs, seq)
         found = self._messages[position] if position < self.count else None
         return found if found is not None and found.seq == seq else None
 
+    def read(self, seqs: Sequence[int]) -> list[Message]:
+        return [message for message in map(self.get, seqs) if message is not None]
+
     def codes(self) -> tuple[Sequence[int], Any]:
         self.columns_read += 1
         return self._seqs, self._codes
 
-    def size_of(self, seq: int) -> int | None:
-        message = self.get(seq)
-        return None if message is None else counted(message)
+    def columns(self) -> tuple[Any, Any]:
+        self.columns_read += 1
+        return array("Q", [seq - self.first_seq for seq in self._seqs]), self._codes
+
+    def sizes(self) -> Any:
+        return array("I", map(counted, self._messages))
 
     def seq_at_time(self, ts_ns: int) -> int:
         return next((message.seq for message in self._messages if message.ts_ns >= ts_ns), self.last_seq + 1)
@@ -199,6 +225,30 @@ class Model:
         assert log.first_of(subject) == min(seqs, default=None)
         assert log.last_of(subject) == max(seqs, default=None)
 
+    def check_batch(
+        self, log: MessageReads, filters: tuple[bytes, ...], seq: int, limits: tuple[int, int]
+    ) -> None:
+        count_max, bytes_max = limits
+        expected: list[Message] = []
+        next_seq = self.last_seq + 1
+        for message in (self.messages[one] for one in self.matching(filters) if one >= seq):
+            if expected and len(message.data) > bytes_max:
+                next_seq = message.seq
+                break
+            expected.append(message)
+            bytes_max -= len(message.data)
+            if len(expected) == count_max or bytes_max <= 0:
+                next_seq = message.seq + 1
+                break
+        assert log.messages(filters, seq, *limits) == ReadBatch(expected, next_seq, [])
+
+    def check_lasts(self, log: MessageReads, filters: tuple[bytes, ...], to_seq: int | None) -> None:
+        lasts: dict[bytes, int] = {}
+        for seq in self.matching(filters):
+            if to_seq is None or seq <= to_seq:
+                lasts[self.messages[seq].subject] = seq
+        assert log.last_seqs(filters, to_seq) == sorted(lasts.values())
+
     def check_time(self, log: MessageIndex, ts_ns: int) -> None:
         found = [seq for seq, message in self.messages.items() if message.ts_ns >= ts_ns]
         assert log.seq_at_time(ts_ns) == min(found, default=self.last_seq + 1)
@@ -234,7 +284,9 @@ class FileWorld:
         self.journal = FakeJournal()
         self.segments = segments
         self.file = 1
-        self.log = StreamLog(STREAM_ID, self.journal.read, self.journal.decode)
+        self.log = StreamLog(
+            STREAM_ID, self.journal.read, self.journal.decode, read_span=self.journal.read_span
+        )
         self._moving: tuple[list[int], list[SealedMessages], list[Message]] | None = None
 
     def append(self, message: Message) -> None:
@@ -289,7 +341,12 @@ class FileWorld:
 
     def restored(self, snapshot: dict[str, Any]) -> StreamLog:
         return StreamLog.restore(
-            snapshot, self.segments.open, STREAM_ID, self.journal.read, self.journal.decode
+            snapshot,
+            self.segments.open,
+            STREAM_ID,
+            self.journal.read,
+            self.journal.decode,
+            read_span=self.journal.read_span,
         )
 
     def restart(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -238,3 +239,40 @@ def test_what_cannot_be_shown_is_one_line(
     error = capsys.readouterr().err
     assert reason in error
     assert error.count("\n") == 1
+
+
+def test_stream_in_memory_is_shown_by_its_configuration_since_nothing_else_of_it_is_on_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "store"
+    store = open_store(root)
+    store.commit([(CATALOG, PutStream(ORDERS, ORDERS_ID, "A", "ORDERS", {}))])
+    store.commit([(CATALOG, PutStream(2, b"\x02" * 16, "A", "CACHE", {"storage": "memory"}))])
+    for number in range(300):
+        store.commit([(ORDERS, Append(b"o", 0, b"%d " % number * 50)), (2, Append(b"c", 0, b"gone"))])
+        store.maintain()
+    assert store.stream(2).log.message_count == 300
+    store.close()
+    (checkpointed, *_) = [
+        item for item in of_kind(shown(capsys, root, "checkpoint"), "stream") if item["name"] == "CACHE"
+    ]
+    assert (checkpointed["storage"], checkpointed["config"]) == ("memory", {"storage": "memory"})
+    (stream,) = shown(capsys, root, "stream", "A/CACHE")
+    assert (stream["item"], stream["storage"]) == ("stream", "memory")
+    assert {item["group"] for item in of_kind(shown(capsys, root, "journal"), "append")} == {ORDERS}
+    assert main(["fsck", str(root)]) == 0
+    report = capsys.readouterr().out
+    assert "A/ORDERS" in report and report.endswith("clean\n")
+
+
+@pytest.mark.parametrize("command", ["fsck", "inspect", "tune"])
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_explains_every_flag_and_exit_status(
+    command: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, flag]) == 0
+    text = capsys.readouterr().out
+    usage = text.splitlines()[0]
+    assert all(f"\n  {one}" in text or f", {one} " in text for one in re.findall("--[a-z]+", usage))
+    statuses = {"fsck": ("0", "1", "2", "3"), "inspect": ("0", "1", "3"), "tune": ()}[command]
+    assert tuple(re.findall(r"\n  ([0-9])  ", text)) == statuses

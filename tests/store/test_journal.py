@@ -12,7 +12,7 @@ from edged.core.frames import BATCH, COMMAND, FrameBuffer
 from edged.store.errors import OutcomeUnknown, StoreFull
 from edged.store.journal import START, Journal, Position
 from edged.store.journal_file import HEADER_BYTES, JOURNAL, JournalHeader, file_path
-from edged.store.journal_reader import Chain, Part, end_of, read_chain, read_parts
+from edged.store.journal_reader import Chain, Part, read_chain, read_parts
 from tests.lab.fake_disk import FakeDisk
 
 FILE_BYTES = 16 * 1024
@@ -41,6 +41,11 @@ def commit(journal: Journal, *bodies: bytes, sync: bool = True) -> Position:
     return journal.commit(buffer, sync)
 
 
+def end(journal: Journal) -> None:
+    journal.sync()
+    journal.let_go()
+
+
 def read(disk: FakeDisk, first: int = 1) -> tuple[Chain, list[Part]]:
     chain = read_chain(disk, first)
     return chain, list(read_parts(disk, chain))
@@ -67,7 +72,7 @@ def test_what_was_committed_is_read_back_in_order() -> None:
     journal = journal_on(disk)
     commit(journal, b"one", b"two")
     commit(journal, b"three")
-    journal.close()
+    end(journal)
     chain, parts = read(disk)
     assert bodies(parts) == [b"one", b"two", b"three"]
     assert chain.last == 1 and not parts[0].damage and not parts[0].torn_bytes
@@ -77,7 +82,7 @@ def test_a_batch_that_does_not_fit_goes_whole_to_the_next_file() -> None:
     disk = disk_with_directories()
     journal = journal_on(disk)
     places = [commit(journal, bytes([number]) * 5000) for number in range(5)]
-    journal.close()
+    end(journal)
     assert [place.file for place in places] == [1, 1, 2, 2, 3]
     _, parts = read(disk)
     assert [body[0] for body in bodies(parts)] == [0, 1, 2, 3, 4]
@@ -89,7 +94,7 @@ def test_a_batch_larger_than_a_file_gets_a_file_of_its_own_size() -> None:
     journal.prepare()
     commit(journal, b"x" * (3 * FILE_BYTES))
     commit(journal, b"small")
-    journal.close()
+    end(journal)
     _, parts = read(disk)
     assert [len(body) for body in bodies(parts)] == [3 * FILE_BYTES, 5]
 
@@ -99,7 +104,7 @@ def test_a_file_that_was_only_made_ready_is_not_part_of_the_journal() -> None:
     journal = journal_on(disk)
     commit(journal, b"one")
     journal.prepare()
-    journal.close()
+    end(journal)
     chain, parts = read(disk)
     assert bodies(parts) == [b"one"] and chain.unused == [2] and chain.highest == 2
 
@@ -113,7 +118,7 @@ def test_a_recycled_file_shows_nothing_of_its_earlier_use() -> None:
     journal.reuse(1)
     journal.prepare()
     commit(journal, b"new")
-    journal.close()
+    end(journal)
     assert disk.open(file_path(journal.number)).read_at(8000, 3) in (b"old", b"ldo", b"dol")
     _, parts = read(disk, first=2)
     assert bodies(parts)[-1] == b"new" and len(bodies(parts)) == 3
@@ -124,12 +129,12 @@ def test_a_torn_last_batch_is_cut_and_earlier_records_kept() -> None:
     journal = journal_on(disk)
     commit(journal, b"kept")
     place = commit(journal, b"a" * 600, b"b" * 600)
-    journal.close()
+    end(journal)
     damage(disk, file_path(1), place.offset + 100, bytes(300))
     _, parts = read(disk)
     assert bodies(parts) == [b"kept"]
     assert parts[0].damage == [] and parts[0].torn_bytes > 600
-    assert end_of(parts[0]) == place
+    assert Position(parts[0].number, parts[0].end) == place
 
 
 def test_a_bad_record_below_the_durable_line_is_rot_and_the_rest_is_kept() -> None:
@@ -137,7 +142,7 @@ def test_a_bad_record_below_the_durable_line_is_rot_and_the_rest_is_kept() -> No
     journal = journal_on(disk)
     place = commit(journal, b"a" * 600, b"b" * 600)
     commit(journal, b"later")
-    journal.close()
+    end(journal)
     damage(disk, file_path(1), place.offset + 100, bytes(300))
     _, parts = read(disk)
     assert bodies(parts) == [b"b" * 600, b"later"]
@@ -150,7 +155,7 @@ def test_rot_in_a_file_with_a_successor_is_never_taken_for_a_torn_tail() -> None
     place = commit(journal, b"a" * 600, b"b" * 600)
     journal.rotate()
     commit(journal, b"later")
-    journal.close()
+    end(journal)
     damage(disk, file_path(1), place.offset + 700, bytes(600))
     _, parts = read(disk)
     assert bodies(parts) == [b"a" * 600, b"later"]
@@ -162,12 +167,12 @@ def test_after_a_restart_a_cut_tail_does_not_count_again() -> None:
     journal = journal_on(disk)
     commit(journal, b"kept")
     place = commit(journal, b"a" * 600, b"b" * 600)
-    journal.close()
+    end(journal)
     damage(disk, file_path(1), place.offset + 100, bytes(300))
     _, parts = read(disk)
-    journal = journal_on(disk, 2, end_of(parts[-1]), journal.nonce)
+    journal = journal_on(disk, 2, Position(parts[-1].number, parts[-1].end), journal.nonce)
     commit(journal, b"after")
-    journal.close()
+    end(journal)
     _, parts = read(disk)
     assert bodies(parts) == [b"kept", b"after"]
     assert all(not part.damage and not part.torn_bytes for part in parts)
@@ -178,7 +183,7 @@ def test_one_copy_of_a_header_is_enough(copy: int) -> None:
     disk = disk_with_directories()
     journal = journal_on(disk)
     commit(journal, b"one")
-    journal.close()
+    end(journal)
     damage(disk, file_path(1), copy * 2048, bytes(512))
     _, parts = read(disk)
     assert bodies(parts) == [b"one"]
@@ -212,7 +217,7 @@ def test_after_a_failed_write_the_batch_is_in_a_new_file_and_void_in_the_old() -
     place = commit(journal, b"two")
     assert place == Position(2, HEADER_BYTES)
     commit(journal, b"three")
-    journal.close()
+    end(journal)
     _, parts = read(disk)
     assert bodies(parts) == [b"one", b"two", b"three"]
 
@@ -234,7 +239,7 @@ def test_when_no_file_works_the_outcome_is_unknown_and_later_batches_find_a_way(
         commit(journal, b"two")
     disk.check = disk_check  # type: ignore[method-assign]
     commit(journal, b"three")
-    journal.close()
+    end(journal)
     _, parts = read(disk)
     assert bodies(parts) == [b"one", b"three"]
 
@@ -250,7 +255,7 @@ def test_a_full_disk_refuses_for_certain_and_takes_small_files_for_what_frees_sp
     assert [len(body) for body in bodies(parts)] == [9000, 9000]
     journal.reuse(1)
     commit(journal, b"z" * 9000)
-    journal.close()
+    end(journal)
 
 
 def test_a_sync_that_fails_with_nobody_waiting_is_reported_and_the_journal_goes_on() -> None:
@@ -263,7 +268,7 @@ def test_a_sync_that_fails_with_nobody_waiting_is_reported_and_the_journal_goes_
     journal.rotate()
     assert len(journal.failed_syncs) == 1
     commit(journal, b"two")
-    journal.close()
+    end(journal)
     _, parts = read(disk)
     assert bodies(parts)[-1] == b"two"
 
@@ -273,7 +278,7 @@ def test_a_file_that_is_gone_is_reported_and_what_is_left_is_read() -> None:
     journal = journal_on(disk)
     for number in range(5):
         commit(journal, bytes([number]) * 5000)
-    journal.close()
+    end(journal)
     disk.remove(file_path(2))
     chain, parts = read(disk)
     assert chain.missing == [2]
@@ -287,7 +292,7 @@ def test_a_file_of_another_store_is_missing_rather_than_believed() -> None:
         for number in range(3):
             commit(journal, b"%d" % number * 4000)
             journal.rotate()
-        journal.close()
+        end(journal)
     foreign = other.open(file_path(51)).read_at(0, FILE_BYTES)
     forged = JournalHeader.decode(foreign[:HEADER_BYTES], "x")
     assert forged is not None
@@ -304,7 +309,7 @@ def test_a_file_under_the_name_of_another_is_not_taken_for_a_free_one() -> None:
     for number in range(3):
         commit(journal, b"%d" % number * 4000)
         journal.rotate()
-    journal.close()
+    end(journal)
     disk.rename(file_path(3), file_path(4))
     chain, parts = read(disk)
     assert chain.strange == [4] and chain.unused == []

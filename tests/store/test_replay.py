@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.core import commands
+from edged.core.batch_record import BatchRecord
 from edged.core.frame_twins import scan
 from edged.core.frames import APPEND, COMMAND
 from edged.core.stream_machine import Outcome
@@ -21,7 +22,7 @@ from edged.store.files import Files
 from edged.store.group import Group
 from edged.store.hot_places import HotPlaces
 from edged.store.journal_file import HEADER_BYTES, file_path
-from edged.store.journal_reader import Chain, Part
+from edged.store.journal_reader import Chain, Part, read_chain, read_header, read_parts
 from edged.store.options import StoreOptions
 from edged.store.replay import Replay
 from edged.store.store import Store
@@ -40,9 +41,14 @@ class SingleReplay(Replay):
     """A replay that reads everything itself, and takes one record after the other."""
 
     def __init__(
-        self, files: Files, chain: Chain, groups: dict[int, Group], _known: Mapping[int, Part]
+        self,
+        files: Files,
+        chain: Chain,
+        groups: dict[int, Group],
+        _known: Mapping[int, Part],
+        last_batch: int,
     ) -> None:
-        super().__init__(files, chain, groups)
+        super().__init__(files, chain, groups, last_batch=last_batch)
 
     def _is_decided_here(self, group: Group) -> bool:
         return False
@@ -223,6 +229,50 @@ def test_more_subjects_than_a_byte_can_number_are_replayed_as_they_were() -> Non
     assert stream_state(Store.open(disk, options), 1)[:4] == before[:4]
 
 
+def test_rot_in_a_last_file_without_room_for_another_record_is_a_hole_and_not_a_torn_end() -> None:
+    disk, options = FakeDisk(), options_with(journal_file_bytes=5_000)
+    store = Store.open(disk, options)
+    put_stream(store)
+    # Larger than a file, so that the file is as large as the batch.
+    commit(store, [(1, [(b"a", None, -1, b"x" * 900)] * 3)])
+    path = file_path(store.journal.number)
+    assert store.journal.end == len(disk.contents()[path])
+    store.close()
+    file = disk.open(path)
+    file.write_at(HEADER_BYTES + 500, b"\x00")
+    file.close()
+    store = Store.open(disk, options)
+    assert [(one.first_seq, one.last_seq) for one in store.holes] == [(1, 1)]
+    assert store.stream(1).log.message_count == 2 and store.report.replay.torn_bytes == 0
+
+
+@pytest.mark.parametrize("streams", [2, 40])
+def test_journal_is_looked_through_once_however_many_streams_are_damaged(streams: int) -> None:
+    disk, options = CountingDisk(), options_with(journal_file_bytes=64 * 1024)
+    store = Store.open(disk, options)
+    for group in range(1, streams + 1):
+        put_stream(store, group)
+    for _ in range(600 // streams):
+        commit(store, [(group, [(b"a", None, -1, b"x" * 150)] * 3) for group in range(1, streams + 1)])
+    nonces = {number: read_header(disk, number).nonce for number in (1, 2, 3)}  # type: ignore[union-attr]
+    store.close()
+    # A message of every stream is lost in the first file.
+    file = disk.open(file_path(1))
+    data = file.read_at(0, file.size())
+    for _, kind, _, index, start, _ in scan(data, nonces[1], HEADER_BYTES).frames:
+        if kind == APPEND and index == 4:
+            file.write_at(start, bytes([data[start] ^ 1]))
+    file.close()
+    sizes = {path: len(content) for path, content in disk.contents().items() if path.startswith("journal/0")}
+    disk.bytes_read.clear()
+    store = Store.open(disk, options)
+    assert len(store.report.replay.holes) == streams
+    assert [(one.first_seq, one.last_seq) for one in store.holes] == [(4, 4)] * streams
+    assert all(entry.log.last_seq == 600 // streams * 3 for entry in store.catalog.streams.values())
+    # Once to replay it, once to look ahead, and some headers.
+    assert all(disk.bytes_read[path] <= 2 * size + 6 * HEADER_BYTES for path, size in sizes.items())
+
+
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_last_file_is_read_once_and_what_was_brought_over_not_at_all(is_closed: bool) -> None:
     disk = CountingDisk()
@@ -240,3 +290,21 @@ def test_last_file_is_read_once_and_what_was_brought_over_not_at_all(is_closed: 
     assert 64 * 1024 <= disk.bytes_read.pop(file_path(1)) <= 64 * 1024 + 3 * HEADER_BYTES
     assert sum(disk.bytes_read.values()) <= 2 * HEADER_BYTES
     assert store.stream(1).log.message_count == 250
+
+
+def test_what_was_refused_is_told_later_when_there_was_no_room_to_tell_it_at_once() -> None:
+    disk, options = FakeDisk(), options_with(journal_file_bytes=5_000)
+    store = Store.open(disk, options)
+    put_stream(store, discard="new", max_msgs=2)
+    commit(store, [(1, [(b"a", None, -1, b"x" * 900)] * 3)])
+    assert store.groups[1].refused == [3]
+    store.seal_tail()
+    assert store.groups[1].refused == [3]
+    store.close()
+    (frame,) = [
+        frame
+        for part in read_parts(disk, read_chain(disk, 1))
+        for frame in [BatchRecord.decode(part.data[part.frames[-1][4] :][: part.frames[-1][5]])]
+        if any(one.refused for one in frame.applied)
+    ]
+    assert [one.refused for one in frame.applied if one.group == 1] == [(3,)]

@@ -10,6 +10,7 @@ import pytest
 
 from edged.config.jetstream_options import ShedClass, ShedOptions
 from edged.core import commands, headers
+from edged.core.api_errors import STREAM_NOT_FOUND
 from edged.core.space_rules import SpaceLimits
 from edged.core.stream_machine import Duplicate, Refused, StreamMachine
 from edged.store.box import Keyring
@@ -121,7 +122,7 @@ def test_commands_behind_the_removal_of_their_stream_are_refused() -> None:
     store = Store.open(FakeDisk(), options_with())
     put_stream(store)
     outcomes = store.commit([(0, commands.RemoveStream(1)), (1, Append(b"a", 0, b"late"))])
-    assert outcomes == [0, Refused("stream not found")]
+    assert outcomes == [0, Refused(STREAM_NOT_FOUND)]
 
 
 def test_the_store_refuses_messages_above_its_limit_and_takes_them_again_below_it() -> None:
@@ -154,17 +155,40 @@ def test_a_stream_in_memory_writes_nothing_and_is_empty_after_a_restart() -> Non
     disk, options = FakeDisk(), options_with(memory_bytes_max=1000)
     store = Store.open(disk, options)
     put_stream(store, storage="memory")
-    written = store.journal.wear.bytes_written
+    written = store.room.wear.bytes_written
     assert publish(store, b"a", b"x" * 500) == 1
     assert isinstance(publish(store, b"a", b"x" * 500), StoreFull)
     assert store.commit([(1, commands.Delete(1, False))]) == [1]
     assert publish(store, b"a", b"y") == 2
     message = store.stream(1).log.get(2)
     assert message is not None and message.data == b"y"
-    assert store.journal.wear.bytes_written - written < 300, "only batch records"
+    assert store.room.wear.bytes_written - written < 300, "only batch records"
     assert store.room.memory.account("A").messages == 1
     store = reopened(store, disk, options)
     assert store.stream(1).log.message_count == 0 and store.stream(1).is_in_memory
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_stream_in_memory_that_had_messages_is_no_loss_after_a_restart_and_begins_at_one(
+    is_sealed: bool,
+) -> None:
+    disk, options = FakeDisk(), options_with()
+    store = Store.open(disk, options)
+    put_stream(store, 1, storage="memory", max_msgs=3, discard="new")
+    put_stream(store, 2)
+    for number in range(200 if is_sealed else 5):
+        publish(store, b"a", b"x" * 100, 1)
+        assert publish(store, b"a", b"x" * 100, 2) == number + 1
+        store.maintain()
+    assert not store.groups[1].refused, "nobody would ever ask for them"
+    store = reopened(store, disk, options)
+    assert store.report.is_clean and bool(store.report.checkpoint) == is_sealed
+    entry = store.stream(1)
+    assert (entry.name, entry.config["max_msgs"], entry.is_in_memory) == ("S1", 3, True)
+    assert (entry.log.message_count, entry.log.last_seq, entry.log.lost) == (0, 0, [])
+    assert publish(store, b"a", b"y", 1) == 1
+    store = reopened(store, disk, options)
+    assert store.report.is_clean and store.holes == []
 
 
 @pytest.mark.parametrize(
@@ -183,16 +207,16 @@ def test_a_stream_has_the_mode_of_the_store_or_its_own(
     store = Store.open(FakeDisk(), options_with(sync=of_store))
     put_stream(store, **config)
     assert store.options.sync_of(store.stream(1).config) == mode
-    syncs = store.journal.wear.syncs
+    syncs = store.room.wear.syncs
     publish(store, b"a", b"x")
-    assert (store.journal.wear.syncs > syncs) == (mode == SYNC_ALWAYS)
+    assert (store.room.wear.syncs > syncs) == (mode == SYNC_ALWAYS)
 
 
 def test_messages_expire_by_age_and_by_their_own_ttl_through_a_command() -> None:
     clock = Clock()
     disk, options = FakeDisk(), options_with(clock)
     store = Store.open(disk, options)
-    put_stream(store, max_age=100 * SECOND_NS)
+    put_stream(store, max_age=100 * SECOND_NS, allow_msg_ttl=True)
     publish(store, b"a", b"old")
     clock.now_ns += 50 * SECOND_NS
     publish(store, b"a", b"short", Nats_TTL="10")
@@ -213,7 +237,7 @@ def test_expiry_of_sealed_messages_survives_a_restart() -> None:
     clock = Clock()
     disk, options = FakeDisk(), options_with(clock)
     store = Store.open(disk, options)
-    put_stream(store)
+    put_stream(store, allow_msg_ttl=True)
     publish(store, b"a", b"short", Nats_TTL="10")
     for _ in range(20):
         publish(store, b"a", b"x" * 1000)

@@ -11,6 +11,7 @@ from edged.core.runs import Run
 from edged.store.errors import Damaged
 from edged.store.memory_log import MemoryLog
 from edged.store.message_index import LostRange
+from edged.store.segment import Segment
 from edged.store.stream_log import StreamLog, moved_snapshot
 from tests.store.log_cases import (
     STREAM_ID,
@@ -240,6 +241,47 @@ def test_restore_of_a_segment_that_lost_messages_keeps_the_right_ones_deleted() 
     assert log.bytes == 5 * counted(message(1))
     with pytest.raises(Damaged, match="message 5 is lost"):
         log.get(5)
+
+
+def test_batch_names_what_cannot_be_read_and_goes_on_behind_it() -> None:
+    world = world_of([b"a", b"b"] * 5)
+    places = places_in(world.log, 1)
+    for _, offset, size in (places[1], places[4]):
+        world.journal.files[1][offset : offset + size] = b"\xff" * size
+    batch = world.log.messages((), 0, 100, 1 << 20)
+    assert [one.seq for one in batch.messages] == [1, 3, 4, 6, 7, 8, 9, 10]
+    assert batch.unreadable == [2, 5]
+    assert batch.next_seq == 11
+    assert world.log.messages((), 1, 1, 1 << 20) == ([message(1)], 2, [])
+    assert world.log.messages((b"b",), 0, 2, 1 << 20).unreadable == [2]
+    assert world.log.messages((b"b",), 2, 9, 1 << 20).messages[0] == message(4, b"b")
+
+
+def test_batch_of_hot_messages_is_read_in_one_go() -> None:
+    world = world_of([b"a", b"b", b"c"] * 40)
+    assert len(world.log.messages((b"a", b"c"), 0, 1_000, 1 << 20).messages) == 80
+    assert world.journal.spans_read == 1
+    (_, one, size), (_, other, _) = places_in(world.log, 1)[4:6]
+    content = world.journal.files[1]
+    content[one : one + size] = content[other : other + size]
+    assert world.log.messages((), 0, 1_000, 1 << 20).unreadable == [5]
+
+
+def test_batch_over_a_block_beyond_repair_names_its_messages() -> None:
+    world = FileWorld(RealSegments())
+    for seq in range(1, 41):
+        world.append(message(seq, b"a", b"x" * 10_000))
+    seal(world)
+    segment = world.log.segments[0]
+    assert isinstance(segment, Segment)
+    entry = segment._contents.table.entry(2)
+    segment.forget()
+    stored = segment._sections._files.data[segment.path]
+    stored[entry.offset : entry.offset + entry.size] = bytes(entry.size)
+    batch = world.log.messages((), 0, 1_000, 1 << 30)
+    lost = list(range(entry.first_seq, entry.last_seq + 1))
+    assert batch.unreadable == lost
+    assert [one.seq for one in batch.messages] == [seq for seq in range(1, 41) if seq not in lost]
 
 
 def test_number_of_a_vanished_subject_means_its_new_owner_only() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from edged.core.message import Message
+from edged.store.message_index import LostRange
 from edged.store.stream_log import moved_snapshot
 from tests.store.log_cases import FakeSegments, FileWorld, MemoryWorld, Model, RealSegments
 
@@ -101,6 +102,18 @@ class LogMachine(RuleBasedStateMachine):
     def ask_once(self, filters: tuple[bytes, ...], seq: int) -> None:
         self.model.check_filter(self.world.log, filters, [seq])
 
+    @rule(
+        filters=filters_of,
+        seq=st.integers(0, 300),
+        limits=st.tuples(st.sampled_from((1, 2, 5, 300)), st.sampled_from((0, 1, 9, 60, 10_000))),
+    )
+    def ask_batch(self, filters: tuple[bytes, ...], seq: int, limits: tuple[int, int]) -> None:
+        self.model.check_batch(self.world.log, filters, seq, limits)
+
+    @rule(filters=filters_of, to_seq=st.one_of(st.none(), st.integers(0, 300)))
+    def ask_lasts(self, filters: tuple[bytes, ...], to_seq: int | None) -> None:
+        self.model.check_lasts(self.world.log, filters, to_seq)
+
     @rule(subject=subject_of)
     def ask_subject(self, subject: bytes) -> None:
         self.model.check_subject(self.world.log, subject)
@@ -124,6 +137,8 @@ class LogMachine(RuleBasedStateMachine):
     def check_everything(self) -> None:
         for filters in FILTERS:
             self.ask_filter(filters)
+            self.ask_batch(filters, 0, (10_000, 1 << 30))
+            self.ask_lasts(filters, None)
         for subject in SUBJECTS:
             self.ask_subject(subject)
         for before_ns in (-1, 0, 1, 5, 1_000):
@@ -176,6 +191,32 @@ class FileLogMachine(LogMachine):
         self.world.restart()
 
 
+class RefilledLogMachine(LogMachine):
+    """And messages that come back where there was none, in a log with sealed and hot parts."""
+
+    make: ClassVar = staticmethod(lambda: FileWorld(FakeSegments()))
+
+    @rule()
+    def seal(self) -> None:
+        if self.world.log._refilled is None:
+            self.world.begin_move(0)
+            self.world.end_move()
+
+    @rule(place=st.integers(0, 400), subject=subject_of, payload=st.binary(max_size=5))
+    def refill(self, place: int, subject: bytes, payload: bytes) -> None:
+        seq = place % (self.model.last_seq + 1)
+        earlier = [one.ts_ns for known, one in self.model.messages.items() if known < seq]
+        message = Message(seq, max(earlier, default=1), subject, 0, payload)
+        if seq and seq not in self.model.messages:
+            assert self.world.log.refill(message, self.model.size(message)) is not None
+            self.world.log.lost.append(LostRange(seq, seq, "a test"))
+            assert self.world.log.refill(message, self.model.size(message)) is None
+            self.model.messages[seq] = message
+            if seq == self.model.last_seq:
+                self.model.last_ts_ns = message.ts_ns
+        assert self.world.log.refill(message, self.model.size(message)) is not None
+
+
 class SegmentLogMachine(FileLogMachine):
     """The same with real segments."""
 
@@ -186,6 +227,8 @@ TestMemoryLog = LogMachine.TestCase
 TestMemoryLog.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestStreamLog = FileLogMachine.TestCase
 TestStreamLog.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestRefilledLog = RefilledLogMachine.TestCase
+TestRefilledLog.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
 TestStreamLogWithSegments = SegmentLogMachine.TestCase
 TestStreamLogWithSegments.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 
@@ -223,6 +266,10 @@ def test_log_with_more_subjects_than_a_byte_can_number_agrees_with_the_model(seg
         model.check_figures(world.log)
         for one in filters:
             model.check_filter(world.log, one, range(0, model.last_seq + 2, 97))
+            for seq in range(0, model.last_seq + 2, 397):
+                model.check_lasts(world.log, one, seq)
+                model.check_batch(world.log, one, seq, (100, 10_000))
+        model.check_batch(world.log, (), 0, (10_000, 1 << 30))
         for subject in chance.sample(subjects, 40):
             model.check_subject(world.log, subject)
         for ts_ns in range(999, 1_002 + step):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from array import array
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.core import subjects
+from edged.core.run_twins import enter_subjects
 from edged.store.code_column import CodeColumn, Wanted
 from edged.store.deleted import DeletedPositions
 from edged.store.subject_filters import FilterCache, compile_pattern, is_literal, literal_prefix
@@ -134,6 +136,19 @@ def test_deleted_positions_agree_with_a_set(before: list[int], below: int, after
         for start, stop in ((0, 4_300), (below, below), (35, 2_060), (2_048, 4_096), (below, 4_300)):
             flags = same.live_flags(start, stop)
             assert list(flags) == [one not in model for one in range(start, stop)]
+
+
+def test_subject_of_26_bytes_takes_at_most_256_bytes() -> None:
+    names = 50_000
+    tracemalloc.start()
+    table = SubjectTable()
+    for first in range(0, names, 1_000):
+        subjects = [b"bench.key.%016d" % number for number in range(first, first + 1_000)]
+        enter_subjects(table, subjects, range(first + 1, first + 1_001))
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(table) == names
+    assert size <= 256 * names
 
 
 def test_deleted_positions_take_little_memory_whether_sparse_or_dense() -> None:

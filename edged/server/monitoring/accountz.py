@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from edged.config.options import MappingOptions, ServiceExport, ServiceImport, StreamExport, StreamImport
 from edged.core.gotime import format_rfc3339
+from edged.server.jetstream.resources import is_enabled
 from edged.server.monitoring.answers import BadRequest, Document, shown
-from edged.server.monitoring.jsz import is_enabled
 from edged.server.monitoring.parameters import Kind, option
 from edged.server.monitoring.totals import accounts_of, subscription_figures, traffic_of
 

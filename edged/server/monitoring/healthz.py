@@ -40,6 +40,8 @@ class Problem:
     kind: str
     error: str
     account: str = ""
+    stream: str = ""
+    consumer: str = ""
 
 
 def healthz(server: Server, options: HealthzOptions) -> Answer:
@@ -51,7 +53,15 @@ def healthz(server: Server, options: HealthzOptions) -> Answer:
         return Answer(200, {"status": "ok"})
     if not options.details:
         return Answer(problem.status, {"status": problem.status_text, "error": problem.error})
-    error: Document = shown({"type": problem.kind, "account": problem.account, "error": problem.error})
+    error: Document = shown(
+        {
+            "type": problem.kind,
+            "account": problem.account,
+            "stream": problem.stream,
+            "consumer": problem.consumer,
+            "error": problem.error,
+        }
+    )
     return Answer(problem.status, {"status": "error", "errors": [error]})
 
 
@@ -73,10 +83,19 @@ def _server_problem(server: Server) -> Problem | None:
 
 
 def _jetstream_problem(server: Server, options: HealthzOptions) -> Problem | None:
-    """Streams are looked for only where JetStream is on; there are none that could be unhealthy yet."""
-    if server.options.jetstream is None or options.js_enabled_only or options.js_enabled:
+    """Accounts, streams and consumers are looked for only where JetStream is on."""
+    if server.jetstream is None or options.js_enabled_only or options.js_enabled or not options.account:
         return None
-    if not options.account:
-        return None
-    error = f'JetStream account "{options.account}" not found'
-    return Problem(404, "unavailable", "ACCOUNT", error, options.account)
+    name = options.account
+    account = server.jetstream.accounts.get(name)
+    if account is None or not account.is_enabled:
+        return Problem(404, "unavailable", "ACCOUNT", f'JetStream account "{name}" not found', name)
+    stream = account.streams.get(options.stream)
+    if options.stream and stream is None:
+        error = f'JetStream stream "{options.stream}" not found on account "{name}"'
+        return Problem(404, "unavailable", "STREAM", error, name, options.stream)
+    if options.consumer:
+        error = f'JetStream consumer "{options.consumer}" not found for stream "{options.stream}" on account'
+        error = f'{error} "{name}"'
+        return Problem(404, "unavailable", "CONSUMER", error, name, options.stream, options.consumer)
+    return None

@@ -6,15 +6,15 @@ are synced is always visible: `sync_always`, or the interval of the weaker mode 
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edged.config.jetstream_options import JetStreamOptions
-from edged.config.options import GLOBAL_ACCOUNT, AccountJetStream, Options
+from edged.config.options import AccountJetStream
 from edged.core.gotime import format_rfc3339
+from edged.server.jetstream.account_limits import NOTHING
+from edged.server.jetstream.figures import server_figures, stream_figures, used_bytes
+from edged.server.jetstream.resources import is_enabled, store_directory
 from edged.server.monitoring.answers import BadRequest, Document, shown
 from edged.server.monitoring.gojson import nanoseconds
 from edged.server.monitoring.parameters import Kind, option
@@ -23,11 +23,11 @@ from edged.version import API_LEVEL
 
 if TYPE_CHECKING:
     from edged.server.account import Account
+    from edged.server.jetstream.stream import Stream
     from edged.server.server import Server
 
 LIMIT_DEFAULT = 1024
-# Where a limit is not configured, this share of the memory or of the free disk is used.
-_SHARE_PERCENT = 75
+DEFAULT_MAX_CONSUMERS = 1000
 _UNSIGNED_MASK = 2**64 - 1
 
 
@@ -55,7 +55,7 @@ def jsz(server: Server, options: JszOptions) -> Document:
         raise BadRequest("filtered response: not leader")
     accounts = jetstream_accounts(server)
     document: Document = {
-        **_stats(accounts=len(accounts), level=API_LEVEL if jetstream is not None else 0),
+        **_stats(server, len(accounts)),
         "server_id": server.id,
         "now": format_rfc3339(server.now_ns()),
     }
@@ -63,10 +63,11 @@ def jsz(server: Server, options: JszOptions) -> Document:
         document["disabled"] = True
         document["config"] = {"max_memory": 0, "max_storage": 0}
     else:
-        document["config"] = config(server.options, jetstream)
+        document["config"] = config(server, jetstream)
         document["limits"] = limits(jetstream)
-    document |= {"streams": 0, "consumers": 0, "messages": 0, "bytes": 0}
-    if details := [_account_detail(account) for account in _page(accounts, options)]:
+    running = server.jetstream
+    document |= stream_figures(list(running.streams()) if running is not None else [], led=options.raft)
+    if details := [_account_detail(server, account, options) for account in _page(accounts, options)]:
         document["account_details"] = details
     document["total"] = len(accounts)
     return document
@@ -77,12 +78,12 @@ def jetstream_figures(server: Server, *, with_directory: bool = True) -> Documen
     jetstream = server.options.jetstream
     if jetstream is None:
         return {}
-    shown_config = config(server.options, jetstream)
+    shown_config = config(server, jetstream)
     if not with_directory:
         del shown_config["store_dir"]
     return {
         "config": shown_config,
-        "stats": _stats(accounts=len(jetstream_accounts(server)), level=API_LEVEL),
+        "stats": _stats(server, len(jetstream_accounts(server))),
         "limits": limits(jetstream),
     }
 
@@ -94,25 +95,15 @@ def jetstream_accounts(server: Server) -> list[Account]:
     return [account for account in accounts_of(server) if is_enabled(server, account)]
 
 
-def is_enabled(server: Server, account: Account) -> bool:
-    """Whether an account may use JetStream."""
-    if server.options.jetstream is None or account.is_system:
-        return False
-    if account.options.jetstream is not None:
-        return True
-    usual = (GLOBAL_ACCOUNT, server.system_account_name)
-    return account.name == GLOBAL_ACCOUNT and all(one.name in usual for one in server.options.accounts)
-
-
-def config(options: Options, jetstream: JetStreamOptions) -> Document:
+def config(server: Server, jetstream: JetStreamOptions) -> Document:
     """The configuration in force, with the limits that follow from the machine filled in."""
-    directory = Path(jetstream.store_dir or options.store_dir or Path(tempfile.gettempdir()) / "nats")
-    max_memory = jetstream.max_memory if jetstream.max_memory >= 0 else _memory_share_bytes()
-    max_store = jetstream.max_store if jetstream.max_store >= 0 else _disk_share_bytes(directory)
+    directory = store_directory(server.options, jetstream)
+    if server.jetstream is not None:
+        jetstream = server.jetstream.options
     return {
-        "max_memory": max_memory,
-        "max_storage": max_store,
-        "store_dir": str(directory / "jetstream"),
+        "max_memory": jetstream.max_memory,
+        "max_storage": jetstream.max_store,
+        "store_dir": str(directory),
         **shown(
             {
                 "sync_interval": nanoseconds(jetstream.sync_interval_s) if jetstream.sync != "os" else 0,
@@ -127,7 +118,7 @@ def config(options: Options, jetstream: JetStreamOptions) -> Document:
 
 
 def limits(jetstream: JetStreamOptions) -> Document:
-    """What clients may ask for at most; only what was configured is shown."""
+    """What clients may ask for at most; little more than what was configured is shown."""
     bounds = jetstream.limits
     return shown(
         {
@@ -135,6 +126,7 @@ def limits(jetstream: JetStreamOptions) -> Document:
             "max_ack_pending": bounds.max_ack_pending,
             "max_ha_assets": bounds.max_ha_assets,
             "max_duplicate_window": nanoseconds(bounds.duplicate_window_s),
+            "default_max_consumers": bounds.default_max_consumers or DEFAULT_MAX_CONSUMERS,
             "max_batch_inflight_per_stream": bounds.batch_max_inflight_per_stream,
             "max_batch_inflight_total": bounds.batch_max_inflight_total,
             "max_batch_size": bounds.batch_max_messages,
@@ -143,16 +135,18 @@ def limits(jetstream: JetStreamOptions) -> Document:
     )
 
 
-def _stats(accounts: int, level: int, reserved_memory: int = 0, reserved_store: int = 0) -> Document:
-    return {
-        "memory": 0,
-        "storage": 0,
-        "reserved_memory": reserved_memory,
-        "reserved_storage": reserved_store,
-        "accounts": accounts,
-        "ha_assets": 0,
-        "api": {"level": level, "total": 0, "errors": 0},
-    }
+def _stats(server: Server, accounts: int) -> Document:
+    running = server.jetstream
+    used = {"memory": 0, "storage": 0, "reserved_memory": 0, "reserved_storage": 0}
+    requests = errors = level = 0
+    if running is not None:
+        used = server_figures(running)
+        requests = sum(account.requests for account in running.accounts.values())
+        errors = sum(account.errors for account in running.accounts.values())
+        level = API_LEVEL
+    inflight = running.door.inflight if running is not None else 0
+    api = {"level": level, "total": requests, "errors": errors, **shown({"inflight": inflight})}
+    return {**used, "accounts": accounts, "ha_assets": 0, "api": api}
 
 
 def _page(accounts: list[Account], options: JszOptions) -> list[Account]:
@@ -168,23 +162,38 @@ def _page(accounts: list[Account], options: JszOptions) -> list[Account]:
     return ordered[offset : offset + (options.limit or LIMIT_DEFAULT)]
 
 
-def _account_detail(account: Account) -> Document:
-    reserved = account.options.jetstream or AccountJetStream()
-    # nats-server shows "no limit", which is -1, as the largest unsigned number; tools know it as that.
-    memory, store = reserved.max_memory & _UNSIGNED_MASK, reserved.max_store & _UNSIGNED_MASK
-    return {"name": account.name, "id": account.name, **_stats(0, 0, memory, store)}
+def _account_detail(server: Server, account: Account, options: JszOptions) -> Document:
+    limits = NOTHING if account.options.jetstream_tiers else account.options.jetstream or AccountJetStream()
+    assert server.jetstream is not None
+    found = server.jetstream.accounts[account.name]
+    streams = [stream for _, stream in sorted(found.streams.items())]
+    memory_bytes, file_bytes = used_bytes(streams)
+    document: Document = {
+        "name": account.name_tag,
+        "id": account.name,
+        "memory": memory_bytes,
+        "storage": file_bytes,
+        # nats-server shows "no limit", which is -1, as the largest unsigned number; tools know it as that.
+        "reserved_memory": limits.max_memory & _UNSIGNED_MASK,
+        "reserved_storage": limits.max_store & _UNSIGNED_MASK,
+        "accounts": 0,
+        "ha_assets": 0,
+        "api": {"level": 0, "total": found.requests, "errors": found.errors},
+    }
+    if streams and (options.streams or options.consumers):
+        document["stream_detail"] = [_stream_detail(stream, options) for stream in streams]
+    return document
 
 
-def _memory_share_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * _SHARE_PERCENT // 100
+def _stream_detail(stream: Stream, options: JszOptions) -> Document:
+    # Much code that is there when there are streams.
+    from edged.server.jetstream.stream_info import described
 
-
-def _disk_share_bytes(directory: Path) -> int:
-    """A share of what is free on the disk that the directory is on, or will be on once it is made."""
-    for place in (directory, *directory.parents):
-        try:
-            disk = os.statvfs(place)
-        except OSError:
-            continue
-        return disk.f_bavail * disk.f_frsize * _SHARE_PERCENT // 100
-    return 0
+    shown_stream = described(stream)
+    document: Document = {"name": stream.name, "created": shown_stream["created"]}
+    document["cluster"] = shown_stream["cluster"]
+    if options.config:
+        document["config"] = stream.config.document()
+    document["state"] = shown_stream["state"]
+    document |= {key: shown_stream[key] for key in ("mirror", "sources") if key in shown_stream}
+    return document

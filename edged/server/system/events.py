@@ -179,10 +179,7 @@ def client_info(connection: ClientConnection, stopped_at_ns: int = 0) -> Documen
 
 def issuer_key(connection: ClientConnection) -> str:
     """Who vouches for a user with a key: the signer of its token, or the account that lists its key."""
-    identity = connection.identity
-    if identity is None:
-        return ""
-    return identity.issuer or (identity.account_name if identity.nkey else "")
+    return connection.identity.issuer_key if connection.identity is not None else ""
 
 
 def _harmless_token(identity: Identity | None) -> str:

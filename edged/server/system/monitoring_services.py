@@ -15,8 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from edged.server.jetstream.resources import is_enabled
 from edged.server.monitoring import BadRequest, Monitor
-from edged.server.monitoring.jsz import is_enabled
 from edged.server.system.envelope import FAILED, Document, Envelope
 from edged.server.system.request import Options, Request, concerns
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.fuzz.target import Target
 from tests.fuzz.targets import (
+    archives,
     config_language,
     connect_document,
     credentials,
@@ -29,6 +30,7 @@ TARGETS: tuple[Target, ...] = (
     *first_bytes.TARGETS,
     *config_language.TARGETS,
     *journal_frames.TARGETS,
+    *archives.TARGETS,
 )
 
 

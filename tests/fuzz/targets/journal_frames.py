@@ -25,6 +25,7 @@ COMMAND_SEEDS = (
     commands.Purge(9, b"a.*", 2),
     commands.Dispatch(1, 2, (3, 4, 2**40), 5),
     commands.Shed(1, 2, "disk", 3),
+    commands.Refill(7, 2, b"a.b", 2, b"hdpayload"),
 )
 WHOLE = written(NONCE, 3)
 SEEDS = (WHOLE, WHOLE + bytes(64), WHOLE[:100] + written(OTHER_NONCE, 3)[100:], MARK * 30)

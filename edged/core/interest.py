@@ -1,0 +1,39 @@
+"""Whether some consumer of a stream wants a subject: asked before storing, with interest retention.
+
+Rules: without consumers nobody wants anything. Answers are remembered until the filters change, for as many
+subjects as SUBJECTS_MAX; then they are found out anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from edged.core.subjects import matches
+
+SUBJECTS_MAX: Final = 10_000
+
+
+class Interest:
+    """The filters of all consumers of a stream."""
+
+    __slots__ = ("_filters", "_known")
+
+    def __init__(self) -> None:
+        self._filters: tuple[bytes, ...] = ()
+        self._known: dict[bytes, bool] = {}
+
+    def set(self, filters: Iterable[bytes]) -> None:
+        """These are the filters from now on."""
+        self._filters = tuple(sorted(set(filters)))
+        self._known.clear()
+
+    def wants(self, subject: bytes) -> bool:
+        """Whether one of the filters matches."""
+        known = self._known.get(subject)
+        if known is None:
+            known = any(matches(subject, one) for one in self._filters)
+            if len(self._known) >= SUBJECTS_MAX:
+                self._known.clear()
+            self._known[subject] = known
+        return known

@@ -1,0 +1,91 @@
+"""The endpoints of the JetStream API by name: what stands behind `$JS.API.` without its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from edged.server.jetstream import (
+    account_api,
+    cluster_api,
+    consumer_api,
+    message_api,
+    restore,
+    snapshot,
+    stream_api,
+)
+from edged.server.jetstream.api_request import Endpoint
+
+_PAGE: Final = {"total": 0, "offset": 0, "limit": 0}
+
+
+def _fields(**values: Any) -> MappingProxyType[str, Any]:
+    return MappingProxyType(values)
+
+
+_reading: Final = partial(Endpoint, is_reading=True)
+_clustered: Final = partial(Endpoint, service=cluster_api.refuse, is_unconditional=True)
+
+_ALL: Final = (
+    _reading("INFO", "account_info_response", account_api.info, 0, 0),
+    Endpoint("STREAM.CREATE", "stream_create_response", stream_api.create),
+    Endpoint("STREAM.UPDATE", "stream_update_response", stream_api.update),
+    _reading("STREAM.NAMES", "stream_names_response", stream_api.names, 0, 0, _fields(**_PAGE, streams=None)),
+    _reading("STREAM.LIST", "stream_list_response", stream_api.listing, 0, 0, _fields(**_PAGE, streams=[])),
+    _reading("STREAM.INFO", "stream_info_response", stream_api.info, failed=_fields(**_PAGE)),
+    Endpoint("STREAM.DELETE", "stream_delete_response", stream_api.delete),
+    Endpoint("STREAM.PURGE", "stream_purge_response", stream_api.purge, failed=_fields(purged=0)),
+    Endpoint("STREAM.SNAPSHOT", "stream_snapshot_response", snapshot.snapshot),
+    Endpoint(
+        "STREAM.RESTORE", "stream_restore_response", restore.restore, failed=_fields(deliver_subject="")
+    ),
+    Endpoint("STREAM.MSG.GET", "stream_msg_get_response", message_api.get, is_unnoted=True),
+    Endpoint("STREAM.MSG.DELETE", "stream_msg_delete_response", message_api.delete),
+    _clustered("STREAM.LEADER.STEPDOWN", "stream_leader_stepdown_response"),
+    _clustered("STREAM.PEER.REMOVE", "stream_remove_peer_response"),
+    _clustered("STREAM.PEER.EVACUATE", "stream_evacuate_peer_response"),
+    _clustered("STREAM.CANCEL_MOVE", "stream_cancel_move_response"),
+    _reading(
+        "CONSUMER.NAMES",
+        "consumer_names_response",
+        consumer_api.names,
+        failed=_fields(**_PAGE, consumers=[]),
+    ),
+    _reading(
+        "CONSUMER.LIST",
+        "consumer_list_response",
+        consumer_api.listing,
+        failed=_fields(**_PAGE, consumers=[]),
+    ),
+    _reading("CONSUMER.INFO", "consumer_info_response", consumer_api.info, 2, 2, is_unconditional=True),
+    Endpoint("CONSUMER.DELETE", "consumer_delete_response", consumer_api.delete, 2, 2),
+    _clustered(
+        "CONSUMER.LEADER.STEPDOWN", "consumer_leader_stepdown_response", arguments_min=2, arguments_max=2
+    ),
+    _clustered("CONSUMER.PEER.REMOVE", "consumer_remove_peer_response", arguments_min=2, arguments_max=2),
+    _clustered("CONSUMER.PEER.EVACUATE", "consumer_evacuate_peer_response", arguments_min=2, arguments_max=2),
+)
+Endpoints = Mapping[str, Endpoint]
+
+ENDPOINTS: Final[Endpoints] = {endpoint.name: endpoint for endpoint in _ALL}
+# Those that only the system account has.
+SYSTEM_ENDPOINTS: Final[Endpoints] = {
+    "ACCOUNT.PURGE": Endpoint(
+        "ACCOUNT.PURGE", "account_purge_response", account_api.purge, is_unconditional=True
+    )
+}
+_NAME_TOKENS_MAX: Final = max(name.count(".") + 1 for name in ENDPOINTS)
+
+
+def find_endpoint(name: str, endpoints: Endpoints = ENDPOINTS) -> tuple[Endpoint, tuple[str, ...]] | None:
+    """The endpoint that a subject names, and its arguments; None when there is none with so many."""
+    tokens = name.split(".")
+    for count in range(1, min(_NAME_TOKENS_MAX, len(tokens)) + 1):
+        endpoint = endpoints.get(".".join(tokens[:count]))
+        if endpoint is not None:
+            arguments = tuple(tokens[count:])
+            if endpoint.arguments_min <= len(arguments) <= endpoint.arguments_max:
+                return endpoint, arguments
+    return None

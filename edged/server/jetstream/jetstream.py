@@ -1,0 +1,218 @@
+"""JetStream of this server: the store, the door to it, and the streams of the accounts.
+
+Rules: everything here belongs to the loop's thread, except what the committer does in its own threads. Every
+change of state is a command that passes the committer; who waits for one calls `commit()`. The time that
+messages are dated with never goes back, whatever the clock of the machine does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from edged.committer import LocalCommitter
+from edged.core.batch_limits import BatchLimits, OpenBatches
+from edged.core.commands import RemoveStream
+from edged.core.stream_machine import Outcome
+from edged.server.jetstream.account_streams import AccountStreams
+from edged.server.jetstream.advisories import Advisories
+from edged.server.jetstream.api_door import ApiDoor
+from edged.server.jetstream.origins import Origins
+from edged.server.jetstream.resources import store_directory, with_shares
+from edged.server.jetstream.stream import RESTORING
+from edged.server.jetstream.waker import Waker
+from edged.store.errors import StoreError
+from edged.store.files import RealFiles
+from edged.store.group import CATALOG
+from edged.store.options import StoreOptions
+from edged.store.store import Store
+from edged.version import API_LEVEL
+
+if TYPE_CHECKING:
+    from edged.config.jetstream_options import JetStreamOptions
+    from edged.core.commands import Command
+    from edged.server.account import Account
+    from edged.server.jetstream.stream import Stream
+    from edged.server.server import Server
+
+TICK_S = 0.25
+"""How often messages that have outlived their time are looked for."""
+TEND_S = 1.0
+"""How often the disk is looked after."""
+
+
+class JetStream:
+    """Made by open(), once per daemon."""
+
+    def __init__(self, server: Server, store: Store, options: JetStreamOptions, directory: str) -> None:
+        self.server = server
+        self.store = store
+        # With the limits filled in that follow from the machine.
+        self.options = options
+        self.directory = directory
+        self.waker = Waker(server.reactor, server.log, self._collect)
+        self.committer = LocalCommitter(store, self.waker.wake)
+        self.accounts: dict[str, AccountStreams] = {}
+        # Held by whoever makes, changes or removes streams, from looking what there is to the outcome.
+        self.catalog_lock = trio.Lock()
+        bounds = options.limits
+        self.batch_limits = BatchLimits(API_LEVEL).configured(
+            bounds.batch_max_inflight_per_stream,
+            bounds.batch_max_inflight_total,
+            bounds.batch_max_messages,
+            int(bounds.batch_timeout_s * 1e9),
+        )
+        self.open_batches = OpenBatches()
+        self.advisories = Advisories(self)
+        self.door = ApiDoor(self)
+        self.origins = Origins(self)
+        self._last_ns = max((entry.log.last_ts_ns for entry in store.catalog.streams.values()), default=0)
+        self._is_flush_planned = False
+        self._room = trio.Event()
+        # Whether somebody submitted messages although the committer had its fill.
+        self.is_crowded = False
+        self._remove_incomplete()
+        for account in server.accounts.values():
+            self._serve(account)
+        server.account_listeners.append(self._serve)
+
+    @classmethod
+    async def open(cls, server: Server) -> JetStream:
+        """Recover what is in the directory of the configuration, or begin there. Raises StoreBroken."""
+        configured = server.options.jetstream
+        assert configured is not None
+        directory = store_directory(server.options, configured)
+        options = with_shares(configured, directory)
+        store_options = StoreOptions.of(options)
+        server.log.info("opening the store", directory=directory, sync=options.sync)
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        store = await trio.to_thread.run_sync(Store.open, RealFiles(str(directory)), store_options)
+        jetstream = cls(server, store, options, str(directory))
+        server.log.info(
+            "the store is open", streams=len(store.catalog.streams), journal_files=store.report.replay.files
+        )
+        return jetstream
+
+    async def run(self) -> None:
+        """Answer requests, and do what is due by the clock, forever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.door.run)
+            nursery.start_soon(self.origins.run)
+            nursery.start_soon(self._tend)
+
+    async def _tend(self) -> None:
+        tended_at = trio.current_time()
+        while True:
+            await trio.sleep(TICK_S)
+            now_ns = self.now_ns()
+            for stream in list(self.streams()):
+                stream.tick(now_ns)
+            if trio.current_time() - tended_at >= TEND_S:
+                tended_at = trio.current_time()
+                self.committer.tend(now_ns)
+            self.server.flush()
+
+    def close(self) -> None:
+        """Make everything durable that was acknowledged in a weaker mode, and let go of the store."""
+        try:
+            self.committer.close()
+        finally:
+            self.waker.close()
+            self.store.close()
+
+    def now_ns(self) -> int:
+        """The time of day, which never goes back."""
+        self._last_ns = max(self._last_ns, time.time_ns())
+        return self._last_ns
+
+    # --- committing ---
+
+    def flush(self) -> None:
+        """Write what this turn has submitted; called before what it has to say is written to sockets."""
+        committer = self.committer
+        committer.flush()
+        due_ns = committer.flush_due_ns
+        if due_ns is not None and not self._is_flush_planned:
+            self._is_flush_planned = True
+            self.server.deadlines.after(max(0, due_ns - time.time_ns()) / 1e9, self._flush_later)
+
+    async def commit(self, group: int, command: Command) -> Outcome:
+        """Commit one command and wait for its outcome. Raises StoreError."""
+        finished = trio.Event()
+        results: list[Sequence[Outcome] | StoreError] = []
+
+        def done(result: Sequence[Outcome] | StoreError) -> None:
+            results.append(result)
+            finished.set()
+            self.server.tasks_waiting = True
+
+        self.committer.submit(group, command, done)
+        self.flush()
+        await finished.wait()
+        result = results[0]
+        if isinstance(result, StoreError):
+            raise result
+        return result[0]
+
+    def crowd(self) -> None:
+        """Messages were submitted: let whoever publishes to streams wait, if that is enough for now."""
+        if self.committer.is_full and not self.is_crowded:
+            self.is_crowded = True
+            self._room = trio.Event()
+            self.committer.when_there_is_room(self._make_room)
+
+    async def room(self) -> None:
+        """Wait until the committer takes more."""
+        while self.is_crowded:
+            await self._room.wait()
+
+    def _make_room(self) -> None:
+        self.is_crowded = False
+        self._room.set()
+        self.server.tasks_waiting = True
+
+    def _flush_later(self) -> None:
+        self._is_flush_planned = False
+        self.server.flush()
+
+    def _collect(self) -> None:
+        self.committer.collect()
+
+    def _remove_incomplete(self) -> None:
+        """Remove streams whose restore was cut short by a crash."""
+        for group, entry in list(self.store.catalog.streams.items()):
+            if entry.config.get(RESTORING):
+                self.server.log.warn("removing a stream that was not restored completely", stream=entry.name)
+                self.store.commit([(CATALOG, RemoveStream(group))])
+
+    # --- accounts ---
+
+    def streams(self) -> Iterator[Stream]:
+        """The streams of all accounts."""
+        for account in self.accounts.values():
+            yield from account.streams.values()
+
+    def _serve(self, account: Account) -> None:
+        """Give an account its streams."""
+        streams = AccountStreams(self, account)
+        if account.is_system:
+            self.door.open_system(streams)
+        elif account.name not in self.accounts:
+            self.accounts[account.name] = streams
+            streams.follow()
+            self.door.open(streams)
+
+    def configured(self) -> None:
+        """The options of the server, or of accounts, have changed."""
+        options = self.server.options.jetstream
+        if options is not None:
+            # How much the store may take is settled when it is opened.
+            self.options = replace(
+                options, max_memory=self.options.max_memory, max_store=self.options.max_store
+            )
+        for account in self.accounts.values():
+            account.follow()

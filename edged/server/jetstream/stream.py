@@ -1,0 +1,129 @@
+"""A stream at run time: it takes what is published to its subjects, and lets go what has outlived its time.
+
+Rules: what a stream holds is in its log, what it decides is in its machine; here is only what listens and
+what is told. Whoever must know of new messages is in `listeners`, and is called when some are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from edged.core.stream_config import StreamConfig
+from edged.core.stream_machine import MessageLog, StreamMachine
+from edged.core.twins import Subscription
+from edged.server.jetstream.ingest import Ingest
+from edged.server.jetstream.origins import StreamOrigins
+from edged.store.message_reads import MessageReads
+
+if TYPE_CHECKING:
+    from edged.server.jetstream.account_streams import AccountStreams
+    from edged.store.group import StreamEntry
+
+MARKERS_MAX = 1024
+"""How many delete markers are submitted at a time."""
+RESTORING = "edged.restoring"
+"""Marks, in the configuration that is stored, a stream of which not all messages are there yet."""
+CREATED = "edged.created"
+"""Where the configuration that is stored says when the stream was made, in ns since the epoch."""
+
+
+class Stream:
+    """One stream of an account."""
+
+    def __init__(self, account: AccountStreams, entry: StreamEntry) -> None:
+        self.account = account
+        self.jetstream = account.jetstream
+        self.entry = entry
+        self.name = entry.name
+        self.config = StreamConfig.stored(entry.config)
+        self.ingest = Ingest(self)
+        self.origins = StreamOrigins(self)
+        self.listeners: list[Callable[[], None]] = []
+        self._subscriptions: list[Subscription] = []
+        self._is_expiring = False
+
+    @property
+    def group(self) -> int:
+        """Its number in the journal."""
+        return self.entry.group.number
+
+    @property
+    def machine(self) -> StreamMachine:
+        """What decides."""
+        machine = self.entry.group.machine
+        assert isinstance(machine, StreamMachine)
+        return machine
+
+    @property
+    def log(self) -> MessageLog:
+        """Where its messages are."""
+        return self.entry.log
+
+    @property
+    def reads(self) -> MessageReads:
+        """The same, for whoever reads many of them."""
+        log = self.entry.log
+        assert isinstance(log, MessageReads), log
+        return log
+
+    @property
+    def created_ns(self) -> int:
+        """When it was made."""
+        return int(self.entry.config.get(CREATED) or 0)
+
+    def start(self) -> None:
+        """Listen to the subjects of the configuration."""
+        account = self.account.account
+        if self.config.allow_direct:
+            self.account.direct[self.name.encode()] = self
+        first: Subscription | None = None
+        for number, subject in enumerate(self.config.subjects):
+            sid = b"%d" % (number + 1)
+            subscription = Subscription(subject.encode(), None, sid, None, self.ingest.arrived, first)
+            first = first or subscription
+            account.subscribe(subscription)
+            self._subscriptions.append(subscription)
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self.account.direct.pop(self.name.encode(), None)
+        self.ingest.close()
+        self.origins.close()
+        for subscription in self._subscriptions:
+            self.account.account.unsubscribe(subscription)
+        self._subscriptions.clear()
+
+    def reconfigure(self) -> None:
+        """The configuration has changed."""
+        self.stop()
+        self.config = StreamConfig.stored(self.entry.config)
+        self.ingest = Ingest(self)
+        self.origins = StreamOrigins(self)
+        self.start()
+
+    def stored(self) -> None:
+        """Messages were stored."""
+        for listener in self.listeners:
+            listener()
+
+    def tick(self, now_ns: int) -> None:
+        """Let go of what has outlived its time."""
+        self.ingest.tick(now_ns)
+        if self._is_expiring:
+            return
+        machine, committer = self.machine, self.jetstream.committer
+        command = machine.expired(now_ns)
+        if command is not None:
+            self._is_expiring = True
+            committer.submit(self.group, command, self._expired)
+        elif machine.unmarked:
+            self._is_expiring = True
+            committer.submit_appends(self.group, machine.delete_markers(MARKERS_MAX), now_ns, self._marked)
+
+    def _expired(self, result: object) -> None:
+        self._is_expiring = False
+
+    def _marked(self, result: object) -> None:
+        self._is_expiring = False
+        self.stored()

@@ -1,0 +1,154 @@
+"""The line of batches on their way to the journal: what gathers, what was closed, and whether one failed.
+
+Rules:
+* A batch may be closed while another is being written. They are written and finished in the order in which
+  they were closed.
+* A batch ends with its record (edged/core/batch_record.py), which is made just before it is written: so it
+  tells how far the batch before got. What it says of the groups is known when the batch is closed.
+* When a batch could not be written, neither is what was closed or gathered behind it: its commands follow on
+  ones that are missing. All of them are told the same error, in their order, and then the indexes are given
+  out anew. A `generation` is what was closed before that, so that the writer knows whom it concerns.
+* write() may run in another thread, in one at a time. Everything else happens in the store's thread.
+
+Invariant: closed_bytes is what was gathered in batches that are closed and not finished.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edged.core.batch_record import encode_batch_record
+from edged.core.frames import BATCH
+from edged.store.batch import Batch
+from edged.store.errors import StoreError, StoreFull
+from edged.store.group import CATALOG, Group
+from edged.store.journal import RECORD_BYTES
+
+if TYPE_CHECKING:
+    from edged.store.journal import Journal
+    from edged.store.options import StoreOptions
+    from edged.store.space import DiskGovernor
+
+
+class CommitLine:
+    """Of one store."""
+
+    def __init__(self, groups: dict[int, Group], options: StoreOptions, governor: DiskGovernor) -> None:
+        self._groups = groups
+        self._options = options
+        self._governor = governor
+        self.gathering = Batch(options.tag_bytes)
+        self.batch_number = 0
+        # Groups that changed since a record told how far they are.
+        self.touched: set[Group] = set()
+        self.closed_bytes = 0
+        self._closed_count = 0
+        self._generation = 0
+        # Used in write() only: the generation of which nothing is written any more, and why.
+        self._failure: tuple[int, StoreError] | None = None
+
+    def touch_all(self) -> None:
+        """Let the next record tell how far every group is."""
+        self.touched.update(group for group in self._groups.values() if group.is_reported)
+
+    def close(self, journal: Journal, is_sync_needed: bool) -> Batch:
+        """Take what has gathered."""
+        batch = self.gathering
+        # The next one will be about as large.
+        self.gathering = Batch(self._options.tag_bytes, len(batch.buffer) + RECORD_BYTES)
+        batch.is_sync_needed = batch.is_sync_needed or is_sync_needed
+        batch.gathered_bytes = len(batch.buffer)
+        self._end(journal, batch)
+        self._closed_count += 1
+        self.closed_bytes += batch.gathered_bytes
+        return batch
+
+    def note(self, journal: Journal) -> None:
+        """Write a record without a batch and without a sync, if it tells something. Nobody else writes."""
+        if self.touched and journal.number:
+            batch = Batch(self._options.tag_bytes)
+            self._end(journal, batch)
+            self._add_record(journal, batch)
+            if not journal.note(batch.buffer):
+                self.batch_number -= 1
+                self._tell_later(batch)
+
+    def write(self, journal: Journal, batch: Batch) -> None:
+        """Write a batch and make it durable; `error` of the batch says why it could not be."""
+        failure = self._failure
+        if failure is not None and failure[0] == batch.generation:
+            batch.error = failure[1]
+            return
+        self._add_record(journal, batch)
+        self._try(journal, batch)
+        if isinstance(batch.error, StoreFull):
+            had_reserve = self._governor.is_reserve_held
+            self._governor.no_space(self._options.now_ns())
+            if had_reserve and batch.frees_space:
+                # There is a little space now that was kept for this.
+                self._try(journal, batch)
+        if batch.error is not None:
+            self._failure = batch.generation, batch.error
+
+    def finish(self, batch: Batch) -> None:
+        """The first of the line is through, whatever it came to."""
+        self._closed_count -= 1
+        self.closed_bytes -= batch.gathered_bytes
+
+    def refuse(self, batch: Batch, error: StoreError) -> None:
+        """Tell everybody in a batch, and, if it was the last one of the line, in what gathered behind it."""
+        self._tell_later(batch)
+        entries = batch.entries
+        if not self._closed_count:
+            later, self.gathering = self.gathering, Batch(self._options.tag_bytes)
+            entries = [*entries, *later.entries]
+            self._generation += 1
+            for group in self._groups.values():
+                group.next_index = group.applied + 1
+        for entry in entries:
+            entry.done(error)
+
+    # --- inside ---
+
+    def _tell_later(self, batch: Batch) -> None:
+        """A batch was not written: what its record would have told is still to be told."""
+        for number, _, _, refused in batch.applied:
+            group = self._groups.get(number)
+            if group is not None:
+                group.refused = sorted([*refused, *group.refused])
+                self.touched.add(group)
+
+    def _end(self, journal: Journal, batch: Batch) -> None:
+        """Give a batch what is known now for its record."""
+        self.batch_number += 1
+        batch.number, batch.generation = self.batch_number, self._generation
+        touched = self.touched
+        if not journal.has_room(self.closed_bytes + len(batch.buffer)):
+            # Each file says first how far all groups are: should the one before be lost, so is known what.
+            self.touch_all()
+        groups = sorted(touched, key=_number_of) if len(touched) > 1 else touched
+        batch.applied = [_report(group) for group in groups]
+        touched.clear()
+
+    def _add_record(self, journal: Journal, batch: Batch) -> None:
+        body = encode_batch_record(journal.number, journal.synced, self._options.now_ns(), batch.applied)
+        batch.buffer.add(BATCH, CATALOG, batch.number, body)
+
+    @staticmethod
+    def _try(journal: Journal, batch: Batch) -> None:
+        try:
+            batch.position = journal.commit(batch.buffer, batch.is_sync_needed, batch.frees_space)
+        except StoreError as error:
+            batch.error = error
+        else:
+            batch.error = None
+            batch.nonce = journal.nonce
+
+
+def _number_of(group: Group) -> int:
+    return group.number
+
+
+def _report(group: Group) -> list[Any]:
+    refused, group.refused = group.refused, []
+    return [group.number, group.applied, group.last_seq, refused]
