@@ -164,7 +164,8 @@ class JournalContender:
     def close(self) -> None:
         self._work.put(None)
         self._thread.join()
-        self._journal.close()
+        self._journal.sync()
+        self._journal.let_go()
 
     def _gather(self) -> FrameBuffer:
         buffer = FrameBuffer()

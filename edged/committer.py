@@ -34,7 +34,8 @@ SLOW_S: Final = 0.002
 """A disk that took this long gets the thread for a while, so that the loop does not stand still again."""
 SMALL_BATCH_BYTES: Final = 64 * 1024
 AHEAD_BYTES: Final = 32 * 1024
-"""So much is a batch worth a sync of its own: it need not wait for more until the one before is written."""
+"""So much is a batch worth a sync of its own: it need not wait for more until the one before is written, and
+it is worth the thread on any disk, as the loop has work to do for it meanwhile."""
 AHEAD_S: Final = 0.001
 """On a disk that takes longer, the time between two batches is nothing, and one sync for more is worth it."""
 PATIENCE_BATCHES: Final = 256
@@ -198,7 +199,7 @@ class LocalCommitter:
             return True
         if self.commit_s is None or self._thread_batches_left > 0:
             return False
-        return self.commit_s < INLINE_S and store.gathered_bytes <= SMALL_BATCH_BYTES
+        return self.commit_s < INLINE_S and store.gathered_bytes < AHEAD_BYTES
 
     def _send(self, batch: Batch) -> None:
         self._on_their_way.append(batch)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edged.core import gotime, headers
+from edged.core import gotime, header_edits, headers
 from edged.core.publish_headers import KV_OPERATION, MARKER_REASON, ROLLUP, TTL, number_of
 
 # Of a message without a TTL.
@@ -38,6 +38,18 @@ def parse_ttl_s(text: bytes) -> int:
     if ttl_ns < _SECOND_NS:
         raise ValueError(f"a TTL below one second: {text!r}")
     return ttl_ns // _SECOND_NS
+
+
+def with_ttl_min(block: bytes, ttl_s_min: int) -> bytes:
+    """The block with a TTL of at least so many seconds, if it has one that is valid and less."""
+    text = headers.value(block, TTL)
+    try:
+        ttl_s = parse_ttl_s(text or b"")
+    except ValueError:
+        return block
+    if not 0 < ttl_s < ttl_s_min:
+        return block
+    return headers.adding(header_edits.removed(block, TTL), TTL, b"%d" % ttl_s_min)
 
 
 def delete_marker_headers(ttl_ns: int) -> bytes:

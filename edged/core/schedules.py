@@ -154,6 +154,15 @@ def refusal(
     return error or _scheduler_refusal(subject, block, rules, last_block)
 
 
+def has_known_zone(block: bytes, zone_of: ZoneOf) -> bool:
+    """Whether the zone that a schedule names exists, if it names one."""
+    try:
+        _zone(block, zone_of)
+    except ApiFailure:
+        return False
+    return True
+
+
 def is_schedule(block: bytes) -> bool:
     """Whether a stored message has a pattern, valid or not."""
     return bool(headers.value(block, PATTERN))

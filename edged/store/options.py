@@ -78,4 +78,3 @@ class StoreOptions:
         if config.get("persist_mode") == "async" and self.sync == SYNC_ALWAYS:
             return SYNC_INTERVAL
         return self.sync
-

@@ -176,10 +176,16 @@ class Store:
         """The stream of a group. KeyError without one."""
         return self.catalog.streams[group]
 
+    def sync_of(self, group: int) -> str:
+        """How durable what a stream acknowledges is: always, interval or os. KeyError without a stream."""
+        return self.options.sync_of(self.catalog.streams[group].config)
+
     def make_log(self, stream_id: bytes, is_in_memory: bool) -> MessageLog:
         """An empty log for a new stream."""
-        return MemoryLog() if is_in_memory else StreamLog(
-            stream_id, self.read_hot, self.decode_frame, self.columns, self.read_span
+        return (
+            MemoryLog()
+            if is_in_memory
+            else StreamLog(stream_id, self.read_hot, self.decode_frame, self.columns, self.read_span)
         )
 
     def read_hot(self, file: int, offset: int, size: int) -> bytes:
@@ -472,8 +478,7 @@ class Store:
 
     def _is_sync_needed(self, group: int) -> bool:
         """Whether a command of this group waits for the disk. Which streams exist always does."""
-        entry = self.catalog.streams.get(group)
-        return entry is None or self.options.sync_of(entry.config) == SYNC_ALWAYS
+        return group not in self.catalog.streams or self.sync_of(group) == SYNC_ALWAYS
 
     def _pass_border(self, batch: Batch) -> None:
         """A batch begins a file: everything in the files before is applied, and nothing of this one."""

@@ -6,8 +6,36 @@ Invariant: the batches of a file are consecutive, and the newest ones are kept.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
-from typing import Any
+from typing import Any, Final
+
+_FORGOTTEN_MAX: Final = 256
+
+
+class _FileTail:
+    """The batches of one file: where they start, and their FrameBuffers. The first `forgotten` are gone."""
+
+    __slots__ = ("buffers", "forgotten", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.buffers: list[Any] = []
+        self.forgotten = 0
+
+    @property
+    def count(self) -> int:
+        """How many are kept."""
+        return len(self.starts) - self.forgotten
+
+    def forget_first(self) -> int:
+        """How many bytes that gives back."""
+        place = self.forgotten
+        size, self.buffers[place] = len(self.buffers[place]), None
+        self.forgotten = place + 1
+        if place >= _FORGOTTEN_MAX and 2 * place >= len(self.starts):
+            # Not each time: a list moves all that is behind.
+            del self.starts[: place + 1], self.buffers[: place + 1]
+            self.forgotten = 0
+        return size
 
 
 class Tail:
@@ -16,32 +44,31 @@ class Tail:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._order: deque[tuple[int, int]] = deque()
-        self._starts: dict[int, list[int]] = {}
-        self._buffers: dict[tuple[int, int], Any] = {}
+        # In the order in which they were written.
+        self._files: dict[int, _FileTail] = {}
 
     def add(self, file: int, offset: int, buffer: Any) -> None:
         """A batch was written there. `buffer` is its FrameBuffer, which nobody changes any more."""
-        self._starts.setdefault(file, []).append(offset)
-        self._buffers[file, offset] = buffer
-        self._order.append((file, offset))
+        found = self._files.get(file)
+        if found is None:
+            found = self._files[file] = _FileTail()
+        found.starts.append(offset)
+        found.buffers.append(buffer)
         self._bytes += len(buffer)
-        while self._bytes > self._bytes_max and len(self._order) > 1:
+        while self._bytes > self._bytes_max and (len(self._files) > 1 or found.count > 1):
             self._forget_oldest()
 
     def find(self, file: int, offset: int, size: int) -> bytes | None:
         """The bytes there, if they are kept."""
-        starts = self._starts.get(file)
-        if not starts or offset < starts[0]:
+        kept = self._files.get(file)
+        if kept is None or offset < kept.starts[kept.forgotten]:
             return None
-        start = starts[bisect_right(starts, offset) - 1]
-        found: bytes = self._buffers[file, start].bytes_at(offset - start, size)
+        place = bisect_right(kept.starts, offset) - 1
+        found: bytes = kept.buffers[place].bytes_at(offset - kept.starts[place], size)
         return found
 
     def _forget_oldest(self) -> None:
-        file, offset = self._order.popleft()
-        self._bytes -= len(self._buffers.pop((file, offset)))
-        starts = self._starts[file]
-        del starts[0]
-        if not starts:
-            del self._starts[file]
+        number, oldest = next(iter(self._files.items()))
+        self._bytes -= oldest.forget_first()
+        if not oldest.count:
+            del self._files[number]

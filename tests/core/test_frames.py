@@ -326,6 +326,22 @@ def test_message_that_is_too_large_is_refused_and_leaves_the_buffer_as_it_was(tw
 
 
 @both
+def test_frames_behind_a_cut_are_forgotten_and_others_take_their_place(twin: SimpleNamespace) -> None:
+    buffer = twin.FrameBuffer(0, 100)
+    buffer.add(COMMAND, 1, 1, b"kept")
+    size = len(buffer)
+    buffer.add_appends(1, 2, 3, [(b"a", None, -1, b"x" * 500)] * 3)
+    buffer.cut(size)
+    buffer.add(COMMAND, 1, 2, b"new")
+    assert bytes(buffer.finish(NONCE, 0)) == written(
+        twin, [(COMMAND, 1, 1, b"kept"), (COMMAND, 1, 2, b"new")]
+    )
+    for wrong in (-1, len(buffer) + 1):
+        with pytest.raises(AssertionError):
+            twin.FrameBuffer().cut(wrong)
+
+
+@both
 def test_largest_body_fits(twin: SimpleNamespace) -> None:
     data = written(twin, [(COMMAND, 1, 1, bytes(BODY_BYTES_MAX))])
     assert twin.scan(data, NONCE, 0).tail_start == len(data)

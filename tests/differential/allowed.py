@@ -148,6 +148,7 @@ JETSTREAM = (
     Rule("*", "**.config.sync_always", DROP, "edged syncs before it acknowledges unless told otherwise"),
     Rule("*", "**.stream_detail", SORT, "walks a map"),
     Rule("*", "**.account_details", SORT, "walks a map when it is not cut into pages"),
+    Rule("TAKER", "state", DROP, "the stream takes what servers send, which is another thing at each moment"),
     Rule("*", "server.flags", TYPE, "what servers of one cluster may expect of each other"),
 )
 

@@ -95,11 +95,7 @@ def _without_own(value: Any) -> Any:
     """A list without the entries about the server's own subjects."""
     if not isinstance(value, list):
         return value
-    return [
-        item
-        for item in value
-        if not (isinstance(item, dict) and _is_own(item))
-    ]
+    return [item for item in value if not (isinstance(item, dict) and _is_own(item))]
 
 
 def _is_own(item: dict[str, Any]) -> bool:

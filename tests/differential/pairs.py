@@ -90,12 +90,25 @@ class Pairs:
             if shared is not None:
                 shared.stop()
             shared = self._shared[config] = self._start(case.header)
+            _keep_directories(shared.reference)
         yield shared
 
     def stop(self) -> None:
         """End every shared pair."""
         for pair in self._shared.values():
             pair.stop()
+
+
+def _keep_directories(reference: RunningServer) -> None:
+    """Let directories of streams not become empty.
+
+    nats-server removes those of an account that has no stream any more some time after it has said so, and
+    the next stream may fail for want of them. When it waits for the removal this can go.
+    """
+    for account in ("$G", "FREE", "LIMITED", "STRICT", "OFFERING") if reference.info.get("jetstream") else ():
+        directory = reference.config_path.parent / "js" / "jetstream" / account / "streams"
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "kept").touch()
 
 
 def play(case: Case, pair: Pair) -> tuple[Transcript, Transcript]:

@@ -13,6 +13,7 @@ from tests.differential.library import cases
 from tests.differential.normalise import ZERO_TIME, frame_lines, json_lines, mask, mask_text, show
 
 SERVER_ID = "N" + "A" * 55
+TIMES = ("2026-01-31T12:00:00.123456789Z", "2026-01-31T12:00:01Z")
 
 
 def info(**fields: object) -> Frame:
@@ -107,6 +108,25 @@ def test_who_asked_is_compared_as_json_and_its_length_not_at_all() -> None:
 
     assert request(5, "A") == request(500000, "A")
     assert request(5, "A") != request(5, "B")
+
+
+def test_the_order_of_fields_is_compared_in_answers_of_the_jetstream_api() -> None:
+    first, second = b'{"a":1,"b":2}', b'{"b":2,"a":1}'
+    assert json_lines(first, "API") != json_lines(second, "API")
+    assert json_lines(first, "other") == json_lines(second, "other")
+
+
+def test_the_answer_inside_of_an_audit_is_compared_as_json() -> None:
+    audits = [json.dumps({"response": json.dumps({"ts": time, "a": 1})}).encode() for time in TIMES]
+    assert json_lines(audits[0], "ADVISORY") == json_lines(audits[1], "ADVISORY")
+
+
+def test_a_time_in_a_header_and_the_size_it_gives_are_not_compared() -> None:
+    blocks = [b"NATS/1.0\r\nNats-Time-Stamp: %b\r\n\r\n" % time.encode() for time in TIMES]
+    frames = [
+        Frame(b"HMSG a 1 %d %d" % (len(block), len(block)), b"\r\n", block, b"\r\n") for block in blocks
+    ]
+    assert frame_lines(frames[0]) == frame_lines(frames[1])
 
 
 def test_long_bytes_are_shown_by_length_and_digest() -> None:

@@ -64,6 +64,27 @@ def test_a_publish_step_keeps_its_payload_for_counting_later() -> None:
     )
 
 
+def test_a_publish_step_may_have_header_lines() -> None:
+    (case,) = parse("== t\nA> publish foo reply {Key: value; Other: a=b} = hi\n")
+    assert case.steps == (steps.Publish("A", "foo reply", "hi", "Key: value; Other: a=b"),)
+
+
+def test_a_request_takes_one_answer_or_as_many_as_it_says() -> None:
+    (case,) = parse('== t\nA> request foo = {"a":1}\nA> request 3 foo.bar {Key: value} =\n')
+    assert case.steps == (
+        steps.Request(steps.Publish("A", "foo", '{"a":1}')),
+        steps.Request(steps.Publish("A", "foo.bar", "", "Key: value"), 3),
+    )
+
+
+def test_quiet_may_say_for_how_long() -> None:
+    (case,) = parse("== t\nA< quiet\nA< quiet 2.5 json=X\n")
+    assert case.steps == (
+        steps.TakeUntilQuiet("A"),
+        steps.TakeUntilQuiet("A", steps.Reading(json="X"), 2.5),
+    )
+
+
 def test_each_makes_one_case_per_value() -> None:
     found = parse("== T\neach X: a | b c\nA> SUB ${X} 1\n")
     assert [case.title for case in found] == ["T [a]", "T [b c]"]

@@ -115,6 +115,27 @@ def test_an_archive_that_fits_one_chunk_comes_without_flow_control(
     client.close()
 
 
+@pytest.mark.parametrize("kind", SERVERS)
+def test_chunks_wait_for_a_subscription_to_just_their_subject(
+    servers: dict[str, RunningServer], kind: str
+) -> None:
+    """As the nats command asks: its answers come by a wildcard, and chunks by a subscription made later."""
+    client = Receiver(servers[kind].host, servers[kind].port)
+    name = new_name("later")
+    client.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [name]})
+    subject = f"$JS.API.STREAM.SNAPSHOT.{name}".encode()
+    client.publish(subject, b"", b'{"deliver_subject":"R.later"}', b"R.snap")
+    assert client.receive().subject == b"R.snap"
+    # Nothing comes by the wildcard of this client meanwhile.
+    assert client.until_fence(b"$JS.API.INFO") == []
+    client.send(b"SUB R.later 77\r\n")
+    arrived = [client.receive() for _ in range(4)]
+    # Each of two messages, once for each subscription.
+    assert {one.subject for one in arrived} == {b"R.later"}
+    assert sorted(bool(one.payload) for one in arrived) == [False, False, True, True]
+    client.close()
+
+
 def test_a_receiver_that_stays_silent_is_given_up(servers: dict[str, RunningServer]) -> None:
     # At the same time with both: it takes them 5 s.
     clients = [Receiver(server.host, server.port) for server in servers.values()]

@@ -25,11 +25,15 @@ REFUSALS_UNTIL_REOPENED: Final = 4
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error
-    """The store says that nothing of the batch is there or will be."""
+    """The store says that nothing of the batch is there or will be, but for its first `stored` steps."""
+
+    def __init__(self, reason: str, stored: int = 0) -> None:
+        super().__init__(reason)
+        self.stored = stored
 
 
-class Unknown(Exception):  # noqa: N818
-    """The store cannot say whether the batch is there."""
+class Unknown(Refused):
+    """The store cannot say whether the batch is there, but for its first `stored` steps."""
 
 
 class Killed(BaseException):
@@ -180,7 +184,13 @@ class Life:
             self._promise(self._done, end)
             try:
                 store.commit(Batch(batch.steps[self._done - end :], batch.now_ns))
+            except Unknown as refusal:
+                self._done += refusal.stored
+                self._promise(self._done, end)
+                self._disk.fault = None
+                self._close()
             except Refused as refusal:
+                self._done += refusal.stored
                 self._promise(self._done, self._done)
                 self._expect([self._models[self._done]], f"after {refusal}")
                 refusals += 1
@@ -189,9 +199,6 @@ class Life:
                     self._disk.fault = None
                 if refusals == REFUSALS_UNTIL_REOPENED:
                     self._close()
-            except Unknown:
-                self._disk.fault = None
-                self._close()
             else:
                 self._done = end
                 self._promise(end, end)

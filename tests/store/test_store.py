@@ -206,7 +206,7 @@ def test_a_stream_has_the_mode_of_the_store_or_its_own(
 ) -> None:
     store = Store.open(FakeDisk(), options_with(sync=of_store))
     put_stream(store, **config)
-    assert store.options.sync_of(store.stream(1).config) == mode
+    assert store.sync_of(1) == mode
     syncs = store.room.wear.syncs
     publish(store, b"a", b"x")
     assert (store.room.wear.syncs > syncs) == (mode == SYNC_ALWAYS)

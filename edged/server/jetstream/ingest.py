@@ -19,6 +19,7 @@ from edged.server.jetstream.counter_intake import CounterIntake
 from edged.server.jetstream.preparation import Preparation
 from edged.server.jetstream.pub_acks import PubAcks, error_of, total_field
 from edged.server.jetstream.republish import Republisher
+from edged.server.jetstream.schedule_runner import ScheduleRunner
 from edged.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Ingest:
         self._preparation = Preparation(stream, self)
         self._counters = CounterIntake(stream) if config.allow_msg_counter else None
         self._republisher = Republisher(stream) if config.republish is not None else None
+        self._schedules = ScheduleRunner(stream) if config.allow_msg_schedules else None
 
     def arrived(self, subscription: Subscription, messages: list[Publish], origin: Outbox | None) -> None:
         """Called with all messages of one batch."""
@@ -84,6 +86,8 @@ class Ingest:
     def tick(self, now_ns: int) -> None:
         """Do what is due by the clock."""
         self._preparation.tick(now_ns)
+        if self._schedules is not None:
+            self._schedules.tick(now_ns)
 
     def close(self) -> None:
         """The stream goes, or is configured otherwise: forget what has not come to its end."""
@@ -122,6 +126,8 @@ class Ingest:
         """Let everybody know who waits for messages of this stream."""
         if self._republisher is not None:
             self._republisher.publish(messages, outcomes)
+        if self._schedules is not None:
+            self._schedules.stored(messages, outcomes)
         self._stream.stored()
 
     def answer(self, reply: bytes | None, outcome: Outcome, fields: bytes = b"") -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from edged.core import fast_requests, headers, schedules
+from edged.core.api_errors import MESSAGE_SCHEDULES_TIME_ZONE_INVALID
 from edged.core.atomic_batches import (
     BATCH_ID,
     Abandoned,
@@ -22,12 +23,15 @@ from edged.core.atomic_batches import (
     ack_fields,
     batch_id,
 )
+from edged.core.message_ttl import with_ttl_min
+from edged.core.publish_headers import TTL
 from edged.core.publish_rules import PublishRules
 from edged.core.stream_machine import Outcome
 from edged.core.transform import SubjectTransform
 from edged.core.wire import Publish
 from edged.server.jetstream.fast_intake import FastIntake
 from edged.server.jetstream.pub_acks import error_of
+from edged.server.jetstream.schedule_runner import zone_of
 from edged.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -58,6 +62,8 @@ class Preparation:
         self._allows_atomic = config.allow_atomic
         self._rules = PublishRules.of(config.document())
         self._allows_schedules = config.allow_msg_schedules
+        is_raised = config.max_msgs_per_subject != 1
+        self._ttl_s_min = config.subject_delete_marker_ttl // 1_000_000_000 if is_raised else 0
         self._atomic = AtomicBatches(jetstream.batch_limits, jetstream.open_batches)
         self._fast = FastIntake(stream, ingest, self._resume)
         self._waiting: list[Publish] = []
@@ -89,8 +95,11 @@ class Preparation:
             else:
                 if self._allows_schedules and header_bytes > 0:
                     block = schedules.with_rollup(data[:header_bytes])
+                    if not schedules.has_known_zone(block, zone_of):
+                        self._ingest.refuse(reply, MESSAGE_SCHEDULES_TIME_ZONE_INVALID)
+                        continue
                     message = (message[0], reply, len(block), block + data[header_bytes:])
-                ready.append(message)
+                ready.append(self._long_enough(message))
         return ready
 
     def _transformed(self, message: Publish) -> Publish:
@@ -99,6 +108,14 @@ class Preparation:
         subject, reply, header_bytes, data = message
         target = self._transform.apply_with_chance(subject, self._account.draw)
         return target or subject, reply, header_bytes, data
+
+    def _long_enough(self, message: Publish) -> Publish:
+        """The message with a TTL that is not shorter than that of the marker it may leave behind."""
+        subject, reply, header_bytes, data = message
+        if not self._ttl_s_min or header_bytes <= 0 or TTL not in data:
+            return message
+        block = with_ttl_min(data[:header_bytes], self._ttl_s_min)
+        return subject, reply, len(block), block + data[header_bytes:]
 
     def _wait(self, messages: list[Publish]) -> None:
         """Let these wait, and all that come, until what is on its way is stored."""

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 128 * 1024
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 ACK_TIMEOUT_S: Final = 5.0
-INTEREST_POLL_S: Final = 0.05
-INTEREST_POLLS_MAX: Final = 40
+INTEREST_POLL_S: Final = 0.01
+INTEREST_POLLS_MAX: Final = 200
 READ_MESSAGES: Final = 1024
 READ_BYTES: Final = 256 * 1024
 
@@ -85,6 +85,7 @@ class SnapshotSender:
         self._in_flight_max = in_flight_max
         self._found = found
         self._last_seq = stream.log.last_seq
+        self._was_awaited = False
         self._ack_prefix = b"$JS.SNAPSHOT.ACK.%s.%s" % (
             stream.name.encode(),
             secrets.token_hex(8).encode(),
@@ -112,11 +113,15 @@ class SnapshotSender:
         server.flush()
 
     async def _await_interest(self) -> None:
-        """Whoever asked may subscribe a little later."""
+        """Whoever asked may subscribe a little later, to this very subject; wildcards are for other answers."""
         for _ in range(INTEREST_POLLS_MAX):
-            if self._account.has_interest(self._deliver_subject):
+            if self._is_awaited():
+                self._was_awaited = True
                 return
             await trio.sleep(INTEREST_POLL_S)
+
+    def _is_awaited(self) -> bool:
+        return self._account.subscriptions.has_literal(self._deliver_subject)
 
     async def _send_chunks(self) -> bool:
         """True when a chunk was sent that had to be acknowledged."""
@@ -152,7 +157,7 @@ class SnapshotSender:
         yield writer.finish()
 
     async def _take_slot(self) -> None:
-        if not self._account.has_interest(self._deliver_subject):
+        if self._was_awaited and not self._is_awaited():
             raise SnapshotFailed(b"408 No Interest")
         with trio.move_on_after(ACK_TIMEOUT_S) as patience:
             await self._slots.acquire()
