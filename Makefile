@@ -32,6 +32,8 @@ HTTP_PORT ?= 8222
 INPUTS ?= 1000000
 # Of `make crash`: how many power cuts.
 STATES ?= 1000000
+# Of `make kill`: how often.
+ROUNDS ?= 100
 # Of `make test`, `make check` and `make bench`: passed on to pytest or to the benchmarks.
 ARGS ?=
 
@@ -117,6 +119,10 @@ crash: venv ## Cut the store's power, flip each of its bits, fail each of its fi
 	  echo "python -m tests.lab $$part"; $(VENV_PYTHON) -m tests.lab $$part $(ARGS) || status=1; \
 	done; \
 	exit $$status
+
+.PHONY: kill
+kill: venv ## Kill edged while clients publish to a stream, and look what is there. ROUNDS=100 times.
+	$(VENV_PYTHON) -m tests.jetstream.kill --rounds $(ROUNDS) $(ARGS)
 
 .PHONY: venv
 venv: $(STAMPS)/native ## Build .venv: the daemon, its native twin, and all that develops and tests it.

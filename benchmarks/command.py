@@ -17,7 +17,7 @@ from benchmarks.results import Measurement, Summary, summarise
 from benchmarks.runner import Run, run_all
 from benchmarks.servers import REFERENCE, SERVER_NAMES, find_kinds
 from benchmarks.workloads.registry import WORKLOADS
-from benchmarks.workloads.stage import Load
+from benchmarks.workloads.stage import Load, Workload
 
 _SECONDS, _QUICK_SECONDS = 2.0, 0.3
 _ROUNDS, _QUICK_ROUNDS = 3, 1
@@ -89,12 +89,18 @@ def _run_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Run
     if seconds is None and options.messages is None:
         seconds = _QUICK_SECONDS if quick else _SECONDS
     return Run(
-        workloads=tuple(WORKLOADS[name] for name in options.workload or WORKLOADS),
+        workloads=_workloads_of(options),
         kinds=tuple(kinds),
         rounds=options.rounds or (_QUICK_ROUNDS if quick else _ROUNDS),
         load=Load(Limit(seconds, options.messages), connections, _QUICK_SETTLE_S if quick else _SETTLE_S),
         profile=options.profile,
     )
+
+
+def _workloads_of(options: argparse.Namespace) -> tuple[Workload, ...]:
+    if options.workload:
+        return tuple(WORKLOADS[name] for name in options.workload)
+    return tuple(one for one in WORKLOADS.values() if one.is_jetstream == options.jetstream)
 
 
 def _show_progress(run: Run, number: int, measurement: Measurement) -> None:
@@ -127,8 +133,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a first look: short loads, one round, fewer idle connections",
     )
     parser.add_argument(
-        "--workload", nargs="+", metavar="NAME", help="only these workloads (default: all of --list)"
+        "--workload",
+        nargs="+",
+        metavar="NAME",
+        help="only these workloads (default: all of --list but those of streams, whose names begin with js_)",
     )
+    parser.add_argument("--jetstream", action="store_true", help="all workloads of streams instead")
     parser.add_argument("--list", action="store_true", help="list the workloads and end")
     parser.add_argument(
         "--servers",
@@ -136,7 +146,8 @@ def _parser() -> argparse.ArgumentParser:
         default=("edged", REFERENCE),
         metavar="NAME,NAME",
         help=f"which of {', '.join(SERVER_NAMES)}, in the order in which they take turns"
-        f" (default: edged,{REFERENCE}); edged-pure is edged without its native twin",
+        f" (default: edged,{REFERENCE}); edged-pure is edged without its native twin;"
+        " edged-os and nats-server-always differ in what the acknowledgement of a stream waits for",
     )
     parser.add_argument(
         "--rounds", type=_positive_integer, metavar="N", help=f"rounds per workload (default: {_ROUNDS})"

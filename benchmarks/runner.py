@@ -53,7 +53,10 @@ def measure_once(workload: Workload, kind: ServerKind, round_number: int, run: R
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
         folder = Path(name)
         try:
-            with RunningServer(kind, folder, workload.server_flags(folder)) as server:
+            flags = workload.server_flags(folder)
+            if workload.is_jetstream:
+                flags += kind.jetstream_flags(folder)
+            with RunningServer(kind, folder, flags) as server:
                 try:
                     with _profiling(run.profile, workload, server):
                         outcome = workload.measure(server, run.load)

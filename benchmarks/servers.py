@@ -23,7 +23,9 @@ from benchmarks.wire import Endpoint
 
 HOST = "127.0.0.1"
 REFERENCE = "nats-server"
-SERVER_NAMES = ("edged", REFERENCE, "edged-pure")
+SERVER_NAMES = ("edged", REFERENCE, "edged-pure", "edged-os", "nats-server-always")
+# What an acknowledgement of a stream waits for, where it is not what the server does by itself.
+_SYNC_MODES = {"edged-os": "os", "nats-server-always": "always"}
 _PURE_SWITCH = "EDGED_PURE"
 _START_TIMEOUT_S = 20.0
 _STOP_TIMEOUT_S = 10.0
@@ -43,6 +45,14 @@ class ServerKind:
     program: str
     is_python: bool
     is_pure: bool = False
+    sync: str | None = None
+
+    def jetstream_flags(self, folder: Path) -> tuple[str, ...]:
+        """Flags of a server with streams below the folder, where its configuration is written to."""
+        sync = f", sync_interval: {self.sync}" if self.sync else ""
+        path = folder / "server.conf"
+        path.write_text(f'jetstream: {{store_dir: "{folder / "store"}"{sync}}}\n')
+        return ("-c", str(path))
 
     def environ(self) -> dict[str, str]:
         """This process's environment, but the variant alone decides which twin of the hot loops runs."""
@@ -54,9 +64,10 @@ def find_kinds(names: Sequence[str], programs: Mapping[str, str | None]) -> list
     """The servers of these names; programs may give the path of `edged` and `nats-server`."""
     kinds = []
     for name in names:
-        command = REFERENCE if name == REFERENCE else "edged"
+        command = REFERENCE if name.startswith(REFERENCE) else "edged"
         program = _find_program(programs.get(command) or command)
-        kinds.append(ServerKind(name, program, is_python=command == "edged", is_pure=name == "edged-pure"))
+        is_python, sync = command == "edged", _SYNC_MODES.get(name)
+        kinds.append(ServerKind(name, program, is_python, is_pure=name == "edged-pure", sync=sync))
     return kinds
 
 

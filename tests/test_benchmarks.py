@@ -278,10 +278,24 @@ def test_every_workload_gives_a_result_and_the_plot_a_picture(tmp_path: Path) ->
     assert main(arguments) == 0
     document = json.loads(results.read_text())
     assert [summary["workload"] for summary in document["summaries"]] == [
-        name for name in WORKLOADS for _ in range(2)
+        name for name, workload in WORKLOADS.items() if not workload.is_jetstream for _ in range(2)
     ]
     assert all(measurement["error"] is None for measurement in document["measurements"])
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@needs_nats_server
+def test_workloads_of_streams_count_every_acknowledgement_and_answer(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    names = ["js_w1_128B_1c_1s", "js_w64_1KiB_8c_20s", "js_kv", "js_direct_get", "js_memory_1M"]
+    arguments = ["--quick", "--servers", f"edged,edged-os,{REFERENCE},nats-server-always"]
+    arguments += ["--messages", "400", "--json", str(path), "--workload", *names]
+    assert main(arguments) == 0
+    measurements = json.loads(path.read_text())["measurements"]
+    assert len(measurements) == 4 * len(names)
+    assert {measurement["outcome"]["count"] for measurement in measurements} == {400}
 
 
 @pytest.mark.real

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.workloads import connections, publish, request
+from benchmarks.workloads import connections, jetstream, publish, request
 from benchmarks.workloads.stage import Workload
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for family in (publish.WORKLOADS, request.WORKLOADS, connections.WORKLOADS)
+    for family in (publish.WORKLOADS, request.WORKLOADS, connections.WORKLOADS, jetstream.WORKLOADS)
     for workload in family
 }

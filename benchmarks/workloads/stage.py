@@ -37,6 +37,8 @@ class Workload:
     headline: Headline = Headline.RATE
     server_flags: Callable[[Path], tuple[str, ...]] = no_flags
     """Further flags of the server; the function may write files they name into the folder."""
+    is_jetstream: bool = False
+    """Whether the server has streams, in the folder. Such workloads are measured on request."""
 
 
 def payload_of(size_bytes: int) -> bytes:

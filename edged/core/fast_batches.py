@@ -136,7 +136,7 @@ class FastBatches:
         return len(self._batches)
 
     def is_continued_by(self, request: FastRequest | None) -> bool:
-        """Whether a message simply follows the last one of its batch, so that it need not be told anything."""
+        """Whether a message simply follows the last one of its batch, so that it is told nothing yet."""
         batch = None if request is None else self._batches.get(request.batch_id)
         if request is None or batch is None or batch.ending_reply is not None or request.is_ping:
             return False

@@ -33,7 +33,6 @@ from edged.core.subjects import is_subset
 
 _NANOSECONDS: Final = 1_000_000_000
 _RESPONSE_THRESHOLD_S: Final = 120.0
-_NOTHING: Final = AccountJetStream(0, 0, 0, 0, 0, 0, 0)
 
 
 def accounts_from_claims(
@@ -67,10 +66,7 @@ def _account(
     tier: str,
 ) -> AccountOptions:
     tiers = _tiers(claims)
-    jetstream = _jetstream(claims.jetstream, claims.cluster_traffic)
-    if tiers:
-        # An account without limits for one replica may still use JetStream.
-        jetstream = dict(tiers).get(tier, _NOTHING)
+    jetstream = dict(tiers).get(tier) if tiers else _jetstream(claims.jetstream, claims.cluster_traffic)
     return AccountOptions(
         name=claims.key,
         name_tag=claims.token.name,

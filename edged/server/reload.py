@@ -129,6 +129,10 @@ def refuse_fixed(before: Options, after: Options) -> None:
         for name in names if old is not None else ():
             if getattr(old, name) != getattr(new, name):
                 raise ReloadRefused(f"{block}.{name} cannot be changed by a reload; restart the daemon")
+    if before.jetstream is not None and after.jetstream is not None:
+        for name in ("max_memory", "max_store"):
+            if 0 <= getattr(after.jetstream, name) < getattr(before.jetstream, name):
+                raise ReloadRefused(f"jetstream.{name} cannot be lowered by a reload; restart the daemon")
     if (before.tls is None) != (after.tls is None):
         raise ReloadRefused("tls cannot be switched by a reload; restart the daemon")
 

@@ -8,6 +8,7 @@ it is applied: what is in the journal is stored.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edged.config.jetstream_options import ShedOptions
@@ -33,6 +34,12 @@ class Room:
         self.memory = Accounts(memory_bytes_max)
         self.wear = files.wear
         self._open: dict[int, StreamEntry] = {}
+
+    def set_limits(self, memory_bytes_max: int, store_bytes_max: int) -> None:
+        """How much may be stored from now on; what is stored already stays."""
+        rules = self.governor.rules
+        rules.limits = replace(rules.limits, store_bytes_max=store_bytes_max)
+        self.disk.bytes_max, self.memory.bytes_max = store_bytes_max, memory_bytes_max
 
     def follow(self, group: int, entry: StreamEntry | None) -> None:
         """A stream is new, was changed, or is gone."""

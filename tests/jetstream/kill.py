@@ -173,6 +173,9 @@ class Killing:
             thread.start()
         try:
             progress.wait(self._chance.randrange(1, ACKS_MAX))
+        except Violation as violation:
+            is_there = "is there" if self._server.is_running() else "has ended"
+            raise Violation(f"{violation}; the server {is_there}: {self._server.log_tail()}") from None
         finally:
             self._server.signal(signal.SIGKILL)
             self._server.process.wait()

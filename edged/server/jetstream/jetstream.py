@@ -210,9 +210,10 @@ class JetStream:
         """The options of the server, or of accounts, have changed."""
         options = self.server.options.jetstream
         if options is not None:
-            # How much the store may take is settled when it is opened.
-            self.options = replace(
-                options, max_memory=self.options.max_memory, max_store=self.options.max_store
-            )
+            # What is not said is a share of the machine as it was when the store was opened.
+            max_memory = options.max_memory if options.max_memory >= 0 else self.options.max_memory
+            max_store = options.max_store if options.max_store >= 0 else self.options.max_store
+            self.options = replace(options, max_memory=max_memory, max_store=max_store)
+            self.store.room.set_limits(max_memory, max_store)
         for account in self.accounts.values():
             account.follow()

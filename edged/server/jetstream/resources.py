@@ -32,7 +32,7 @@ def is_enabled(server: Server, account: Account) -> bool:
     """
     if server.options.jetstream is None or account.is_system:
         return False
-    if account.options.jetstream is not None:
+    if account.options.jetstream is not None or account.options.jetstream_tiers:
         return True
     if server.options.operators:
         return False

@@ -113,7 +113,7 @@ class SnapshotSender:
         server.flush()
 
     async def _await_interest(self) -> None:
-        """Whoever asked may subscribe a little later, to this very subject; wildcards are for other answers."""
+        """Whoever asked may subscribe a little later, to this very subject: wildcards are for answers."""
         for _ in range(INTEREST_POLLS_MAX):
             if self._is_awaited():
                 self._was_awaited = True

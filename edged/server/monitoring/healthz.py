@@ -84,10 +84,12 @@ def _server_problem(server: Server) -> Problem | None:
 
 def _jetstream_problem(server: Server, options: HealthzOptions) -> Problem | None:
     """Accounts, streams and consumers are looked for only where JetStream is on."""
-    if server.jetstream is None or options.js_enabled_only or options.js_enabled or not options.account:
+    if server.options.jetstream is None or not options.account:
+        return None
+    if options.js_enabled_only or options.js_enabled:
         return None
     name = options.account
-    account = server.jetstream.accounts.get(name)
+    account = server.jetstream.accounts.get(name) if server.jetstream is not None else None
     if account is None or not account.is_enabled:
         return Problem(404, "unavailable", "ACCOUNT", f'JetStream account "{name}" not found', name)
     stream = account.streams.get(options.stream)

@@ -14,7 +14,7 @@ from edged.config.options import AccountJetStream
 from edged.core.gotime import format_rfc3339
 from edged.server.jetstream.account_limits import NOTHING
 from edged.server.jetstream.figures import server_figures, stream_figures, used_bytes
-from edged.server.jetstream.resources import is_enabled, store_directory
+from edged.server.jetstream.resources import is_enabled, store_directory, with_shares
 from edged.server.monitoring.answers import BadRequest, Document, shown
 from edged.server.monitoring.gojson import nanoseconds
 from edged.server.monitoring.parameters import Kind, option
@@ -98,8 +98,8 @@ def jetstream_accounts(server: Server) -> list[Account]:
 def config(server: Server, jetstream: JetStreamOptions) -> Document:
     """The configuration in force, with the limits that follow from the machine filled in."""
     directory = store_directory(server.options, jetstream)
-    if server.jetstream is not None:
-        jetstream = server.jetstream.options
+    running = server.jetstream
+    jetstream = running.options if running is not None else with_shares(jetstream, directory)
     return {
         "max_memory": jetstream.max_memory,
         "max_storage": jetstream.max_store,
@@ -138,12 +138,12 @@ def limits(jetstream: JetStreamOptions) -> Document:
 def _stats(server: Server, accounts: int) -> Document:
     running = server.jetstream
     used = {"memory": 0, "storage": 0, "reserved_memory": 0, "reserved_storage": 0}
-    requests = errors = level = 0
+    requests = errors = 0
+    level = API_LEVEL if server.options.jetstream is not None else 0
     if running is not None:
         used = server_figures(running)
         requests = sum(account.requests for account in running.accounts.values())
         errors = sum(account.errors for account in running.accounts.values())
-        level = API_LEVEL
     inflight = running.door.inflight if running is not None else 0
     api = {"level": level, "total": requests, "errors": errors, **shown({"inflight": inflight})}
     return {**used, "accounts": accounts, "ha_assets": 0, "api": api}
@@ -164,9 +164,10 @@ def _page(accounts: list[Account], options: JszOptions) -> list[Account]:
 
 def _account_detail(server: Server, account: Account, options: JszOptions) -> Document:
     limits = NOTHING if account.options.jetstream_tiers else account.options.jetstream or AccountJetStream()
-    assert server.jetstream is not None
-    found = server.jetstream.accounts[account.name]
-    streams = [stream for _, stream in sorted(found.streams.items())]
+    running = server.jetstream
+    found = running.accounts.get(account.name) if running is not None else None
+    streams = [stream for _, stream in sorted(found.streams.items())] if found is not None else []
+    requests, errors = (found.requests, found.errors) if found is not None else (0, 0)
     memory_bytes, file_bytes = used_bytes(streams)
     document: Document = {
         "name": account.name_tag,
@@ -178,7 +179,7 @@ def _account_detail(server: Server, account: Account, options: JszOptions) -> Do
         "reserved_storage": limits.max_store & _UNSIGNED_MASK,
         "accounts": 0,
         "ha_assets": 0,
-        "api": {"level": 0, "total": found.requests, "errors": found.errors},
+        "api": {"level": 0, "total": requests, "errors": errors},
     }
     if streams and (options.streams or options.consumers):
         document["stream_detail"] = [_stream_detail(stream, options) for stream in streams]
