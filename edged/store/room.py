@@ -64,12 +64,14 @@ class Room:
     def admit(self, entry: StreamEntry, size: int, waiting_bytes: int, now_ns: int) -> None:
         """StoreFull when a stream cannot take so many bytes now; `waiting_bytes` are about to be written."""
         books = self._books_of(entry)
-        books.check(entry.account, _key(entry), size)
+        # Most of what waits for a busy stream is its own; for one that is full it frees as much as it brings.
+        freed = _freed_bytes(entry, size + waiting_bytes)
+        books.check(entry.account, _key(entry), max(0, size - freed))
         if entry.is_in_memory:
-            if 0 <= books.bytes_max < books.total.bytes + size:
+            if 0 <= books.bytes_max < books.total.bytes + size - freed:
                 raise StoreFull(f"insufficient memory: max_memory_store is {books.bytes_max} bytes")
         else:
-            self.governor.admit(size, books.total.bytes + waiting_bytes, now_ns)
+            self.governor.admit(size, books.total.bytes + waiting_bytes - freed, now_ns)
 
     def plan_shedding(
         self, streams: Iterable[StreamEntry], reclaimable_bytes: int, now_ns: int
@@ -91,6 +93,14 @@ class Room:
 
     def _books_of(self, entry: StreamEntry) -> Accounts:
         return self.memory if entry.is_in_memory else self.disk
+
+
+def _freed_bytes(entry: StreamEntry, size: int) -> int:
+    """How much of a stream with a limit of its own goes when so much comes in: a full one stays as it is."""
+    bytes_max = entry.config.get("max_bytes") or 0
+    if bytes_max <= 0 or entry.config.get("discard") == "new":
+        return 0
+    return max(0, min(size, entry.log.bytes + size - bytes_max))
 
 
 def _key(entry: StreamEntry) -> str:
