@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.core.gojson import JsonError, Number, documents
+from edged.core.gojson import JsonError, Number, document, documents
 from edged.core.gojson_time import Instant, format_instant, parse_instant
 from edged.core.gotime import SECOND, format_rfc3339
 
@@ -129,3 +129,22 @@ def test_the_words_for_what_is_no_time(text: str, words: str) -> None:
     with pytest.raises(ValueError) as raised:
         parse_instant(text)
     assert str(raised.value) == words
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b"", "unexpected end of JSON input"),
+        (b'{"a":', "unexpected end of JSON input"),
+        (b'{"a":1} {"b":2}', "invalid character '{' after top-level value"),
+        (b"no", "invalid character 'o' in literal null (expecting 'u')"),
+    ],
+)
+def test_a_payload_that_must_be_one_document_is_refused_without_an_offset(payload: bytes, words: str) -> None:
+    with pytest.raises(JsonError) as refused:
+        document(payload)
+    assert str(refused.value) == words
+
+
+def test_one_document_may_have_blanks_around_it() -> None:
+    assert document(b' \r\n{"a": [1]}\t') == {"a": [1]}

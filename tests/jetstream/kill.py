@@ -115,14 +115,17 @@ class Progress:
             self._condition.notify()
 
     def wait(self, count: int, deadline_s: float = 30.0) -> None:
+        """Raises Violation when nothing came for so long: a disk that is slow is none."""
         with self._condition:
-            arrived = self._condition.wait_for(
-                lambda: self._count >= count or self._failure is not None, deadline_s
-            )
-        if self._failure is not None:
-            raise Violation(self._failure)
-        if not arrived:
-            raise Violation(f"{self._count} acknowledgements in {deadline_s} s")
+            while self._count < count:
+                seen = self._count
+                moved = self._condition.wait_for(
+                    lambda seen=seen: self._count > seen or self._failure is not None, deadline_s
+                )
+                if self._failure is not None:
+                    raise Violation(self._failure)
+                if not moved:
+                    raise Violation(f"nothing for {deadline_s} s after {seen} acknowledgements")
 
 
 def published(message_id: bytes, reply: bytes) -> bytes:

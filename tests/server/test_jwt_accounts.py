@@ -65,6 +65,8 @@ def test_jetstream_is_off_without_storage_and_by_tier_with_tiers() -> None:
         assert jetstream is not None
         assert jetstream.max_store == expected
     assert accounts(made, tier="R5")[0][E].jetstream is None
+    by_replicas = accounts(made)[0][E].jetstream_tiers
+    assert [(name, limits.max_store) for name, limits in by_replicas] == [("R1", 7), ("R3", 3)]
 
 
 def test_imports_of_public_exports_are_kept_with_both_ways_of_renaming() -> None:
