@@ -90,7 +90,7 @@ class TestedStore:
         self._wait_for_room(batch)
         results: list[Sequence[Outcome] | StoreError] = []
         # Sometimes in two batches, of which the second is closed before the first one is written.
-        cut = random.Random(batch.now_ns).randrange(2 * len(batch.steps))
+        cut = random.Random(batch.now_ns).randrange(2 * len(batch.steps) or 1)
         closed = []
         for place, step in enumerate(batch.steps):
             if place == cut:
