@@ -56,7 +56,8 @@ class CommitLine:
         batch = self.gathering
         # The next one will be about as large.
         self.gathering = Batch(self._options.tag_bytes, len(batch.buffer) + RECORD_BYTES)
-        batch.is_sync_needed = batch.is_sync_needed or is_sync_needed
+        # A batch without commands is nobody's, so nobody chose a weaker mode for it.
+        batch.is_sync_needed = batch.is_sync_needed or is_sync_needed or not batch.entries
         batch.gathered_bytes = len(batch.buffer)
         self._end(journal, batch)
         self._closed_count += 1

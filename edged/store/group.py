@@ -48,7 +48,9 @@ class Group:
 class StreamEntry:
     """A stream as the catalog knows it."""
 
-    __slots__ = ("account", "config", "group", "log", "name", "stream_id", "synced_bytes")
+    __slots__ = (
+        *("account", "config", "group", "is_in_memory", "key", "log", "name", "stream_id", "synced_bytes"),
+    )
 
     def __init__(self, command: PutStream, group: Group, log: MessageLog) -> None:
         self.stream_id = command.stream_id
@@ -57,6 +59,10 @@ class StreamEntry:
         self.config: dict[str, Any] = command.config
         self.group = group
         self.log = log
+        # Whether the messages are in memory only. That never changes.
+        self.is_in_memory = command.config.get("storage") == "memory"
+        # In the books. By its group, as a name may be used again before its last owner is gone.
+        self.key = str(group.number)
         # How much of it a hub has confirmed: what may go first when space runs out.
         self.synced_bytes = 0
 
@@ -64,11 +70,6 @@ class StreamEntry:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """The stream's metadata."""
         return tuple((self.config.get("metadata") or {}).items())
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether the messages are in memory only."""
-        return self.config.get("storage") == "memory"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,10 +45,10 @@ class Room:
         """A stream is new, was changed, or is gone."""
         known = self._open.get(group)
         if known is not None and known is not entry:
-            self._books_of(known).close_stream(known.account, _key(known))
+            self._books_of(known).close_stream(known.account, known.key)
             del self._open[group]
         if entry is not None and known is not entry:
-            self._books_of(entry).open_stream(entry.account, _key(entry))
+            self._books_of(entry).open_stream(entry.account, entry.key)
             self._open[group] = entry
         if entry is not None:
             self.count(entry)
@@ -56,17 +56,17 @@ class Room:
     def count(self, entry: StreamEntry) -> None:
         """Take over the figures of a log that has changed."""
         books = self._books_of(entry)
-        known = books.stream(entry.account, _key(entry))
+        known = books.stream(entry.account, entry.key)
         messages, size = entry.log.message_count - known.messages, entry.log.bytes - known.bytes
         if messages or size:
-            books.add(entry.account, _key(entry), messages, size)
+            books.add(entry.account, entry.key, messages, size)
 
     def admit(self, entry: StreamEntry, size: int, waiting_bytes: int, now_ns: int) -> None:
         """StoreFull when a stream cannot take so many bytes now; `waiting_bytes` are about to be written."""
         books = self._books_of(entry)
         # Most of what waits for a busy stream is its own; for one that is full it frees as much as it brings.
         freed = _freed_bytes(entry, size + waiting_bytes)
-        books.check(entry.account, _key(entry), max(0, size - freed))
+        books.check(entry.account, entry.key, max(0, size - freed))
         if entry.is_in_memory:
             if 0 <= books.bytes_max < books.total.bytes + size - freed:
                 raise StoreFull(f"insufficient memory: max_memory_store is {books.bytes_max} bytes")
@@ -101,8 +101,3 @@ def _freed_bytes(entry: StreamEntry, size: int) -> int:
     if bytes_max <= 0 or entry.config.get("discard") == "new":
         return 0
     return max(0, min(size, entry.log.bytes + size - bytes_max))
-
-
-def _key(entry: StreamEntry) -> str:
-    """A stream in the books. By its group, as a name may be used again before its last owner is gone."""
-    return str(entry.group.number)
