@@ -112,11 +112,11 @@ class Enumeration:
             if found is not None:
                 return found
         try:
-            written = _written(value)
+            text = written(value)
         except RecursionError:
             # What is so deep is longer than anyone reads.
-            written = "[" if isinstance(value, list) else "{"
-        raise JsonError(f"can not unmarshal {quote(written.encode('utf-8', 'surrogateescape'))}")
+            text = "[" if isinstance(value, list) else "{"
+        raise JsonError(f"can not unmarshal {quote(text.encode('utf-8', 'surrogateescape'))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,12 +251,12 @@ def _kind(value: Any) -> str:
     return "array" if isinstance(value, list | tuple) else "object" if isinstance(value, dict) else "string"
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     """The value as JSON. How it was written is no longer known; without blanks and escapes is most likely."""
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_written(key)}:{_written(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{written(key)}:{written(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_written, value)) + "]"
+        return "[" + ",".join(map(written, value)) + "]"
     return _HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False))
