@@ -54,6 +54,7 @@ run: $(STAMPS)/run ## Start an edge daemon on 127.0.0.1 with its state in ./data
 	  '' \
 	  '  with the nats command:   nats -s nats://127.0.0.1:$(PORT) sub "greet.>" &' \
 	  '                           nats -s nats://127.0.0.1:$(PORT) pub greet.world hello' \
+	  '                           nats -s nats://127.0.0.1:$(PORT) stream add ORDERS --subjects "orders.>" --defaults' \
 	  '  with Python (nats-py):   connection = await nats.connect("nats://127.0.0.1:$(PORT)")' \
 	  '  with nothing at all:     telnet 127.0.0.1 $(PORT), then type PING' \
 	  '' \
