@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -65,7 +65,7 @@ class World:
         self.outcomes: list[Any] = []
 
     def publish(self, count: int, data: bytes = b"x") -> None:
-        def done(result: list[Outcome] | StoreError) -> None:
+        def done(result: Sequence[Outcome] | StoreError) -> None:
             self.outcomes += [result] if isinstance(result, StoreError) else result
 
         self.committer.submit_appends(1, [(b"a", None, -1, data)] * count, self.now_ns, done)
