@@ -32,7 +32,9 @@ class SnapshotClient(RawClient):
         )
         answer: dict[str, Any] = {}
         archive = bytearray()
-        while True:
+        is_complete = False
+        # nats-server sends the answer and the chunks each by their own way: either may be first.
+        while not (answer and is_complete):
             subject, reply, block, payload = self._receive_with_reply()
             if subject == b"R.snap":
                 answer = json.loads(payload)
@@ -40,11 +42,12 @@ class SnapshotClient(RawClient):
             elif subject == deliver_subject.encode():
                 if not payload:
                     assert not block or b" 204" in block, block
-                    return answer, bytes(archive)
+                    is_complete = True
                 archive += payload
                 if reply:
                     # The server sends a window of chunks ahead of these.
                     self.publish(reply)
+        return answer, bytes(archive)
 
     def restore(self, config: dict[str, Any], state: dict[str, Any], archive: bytes) -> dict[str, Any]:
         """Give an archive to the server; its last answer, which may be an error."""
