@@ -128,8 +128,10 @@ def advisory(document: dict[str, Any]) -> tuple[str, str, str]:
 @pytest.fixture
 def pair(server: RunningServer) -> Iterator[Pair]:
     both = Pair(server)
-    yield both
-    both.close()
+    try:
+        yield both
+    finally:
+        both.close()
 
 
 def member(batch: str, sequence: int | str, commit: str | None = None, **more: str) -> dict[str, str]:
