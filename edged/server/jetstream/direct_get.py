@@ -16,6 +16,7 @@ from edged.core.message import Message
 from edged.server.jetstream.api_request import asks_too_much
 from edged.server.jetstream.message_api import GET_SHAPE, find, last_seq_of
 from edged.server.jetstream.origins import mirror_for
+from edged.store.errors import Damaged
 
 if TYPE_CHECKING:
     from edged.core.wire import Publish
@@ -37,6 +38,7 @@ _NO_RESULTS: Final = b"404 No Results"
 _EMPTY: Final = b"408 Empty Request"
 _MALFORMED: Final = b"408 Malformed Request"
 _BAD: Final = b"408 Bad Request"
+_DAMAGED: Final = b"500 Message Damaged"
 _LEVEL: Final = b"412 Required Api Level"
 _TOO_MANY: Final = b"413 Too Many Results"
 _END_OF_BATCH: Final = b"204 EOB"
@@ -70,22 +72,25 @@ class DirectGet:
         _, reply, header_bytes, data = message
         if reply is None:
             return True
-        if subject and not data:
-            log = stream.log
-            seq = log.last_of(subject)
-            found = None if seq is None else log.get(seq)
-            if found is not None:
-                block = stored_headers(stream.name.encode(), found)
-                account.account.publish(reply, None, block + found[4][found[3] :], len(block))
-                return True
         answer = _Answer(self._jetstream, account, stream, reply)
-        split = max(header_bytes, 0)
-        if asks_too_much(data[:split]):
-            answer.status(_LEVEL)
-        elif dot:
-            answer.last_of(subject, data[split:])
-        else:
-            answer.asked(data[split:])
+        try:
+            if subject and not data:
+                log = stream.log
+                seq = log.last_of(subject)
+                found = None if seq is None else log.get(seq)
+                if found is not None:
+                    block = stored_headers(stream.name.encode(), found)
+                    account.account.publish(reply, None, block + found[4][found[3] :], len(block))
+                    return True
+            split = max(header_bytes, 0)
+            if asks_too_much(data[:split]):
+                answer.status(_LEVEL)
+            elif dot:
+                answer.last_of(subject, data[split:])
+            else:
+                answer.asked(data[split:])
+        except Damaged:
+            answer.status(_DAMAGED)
         return True
 
 

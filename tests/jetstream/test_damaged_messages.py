@@ -1,0 +1,44 @@
+"""A message that the disk has lost: whoever asks for it is told so, and everything else is as it was."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from tests.jetstream.jetstream_servers import running
+from tests.jetstream.raw_client import RawClient
+
+LOST = b"what was written here is not what is read"
+
+
+def test_a_damaged_message_is_reported_and_the_others_are_there(tmp_path: Path) -> None:
+    with running("edged", tmp_path) as server:
+        client = RawClient(server.host, server.port)
+        client.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.*"], "allow_direct": True})
+        for subject, payload in (("s.a", b"first"), ("s.b", LOST), ("s.c", b"third")):
+            assert "error" not in client.ask(subject, b"", payload).document
+        client.close()
+        server.signal(signal.SIGKILL)
+        server.wait_exit()
+    _damage(next(tmp_path.rglob("journal")))
+    with running("edged", tmp_path) as again:
+        client = RawClient(again.host, again.port)
+        assert b" 500 Message Damaged" in client.ask("$JS.API.DIRECT.GET.S", b"", b'{"seq":2}').block
+        assert "error" in client.ask("$JS.API.STREAM.MSG.GET.S", b"", b'{"seq":2}').document
+        assert client.ask("$JS.API.DIRECT.GET.S.s.a").payload == b"first"
+        assert client.ask("$JS.API.DIRECT.GET.S.s.c").payload == b"third"
+        state = client.api("STREAM.INFO.S")["state"]
+        assert (state["messages"], state["last_seq"]) == (2, 3)
+        assert client.ask("s.a", b"", b"fourth").document["seq"] == 4
+        client.close()
+
+
+def _damage(journal: Path) -> None:
+    for path in journal.iterdir():
+        content = bytearray(path.read_bytes())
+        place = content.find(LOST)
+        if place >= 0:
+            content[place] ^= 1
+            path.write_bytes(content)
+            return
+    raise AssertionError("the message is not in the journal")
