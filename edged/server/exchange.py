@@ -24,7 +24,7 @@ import trio
 
 from edged.core import headers
 from edged.core.limits import SERVICE_IMPORT_DEPTH_MAX, SERVICE_REQUESTS_MAX
-from edged.core.subjects import is_subset, matches, overlaps
+from edged.core.subjects import is_literal, is_subset, matches, overlaps
 from edged.core.sublist import SubscriptionList
 from edged.core.transform import SubjectTransform, no_chance, with_placeholders
 from edged.core.twins import Outbox, Route, Subscription
@@ -100,6 +100,8 @@ class Exchange:
         self.services: SubscriptionList[ServiceBinding] = SubscriptionList()
         self.requests: OrderedDict[bytes, OpenRequest] = OrderedDict()
         self._shadows: dict[Subscription, list[tuple[Account, Shadow]]] = {}
+        # Where this account's own requests are open, and as what, by the reply subject that it gave.
+        self._awaited: dict[bytes, set[tuple[Exchange, bytes]]] = {}
         self._depth = 0
 
     # --- streams ---
@@ -128,6 +130,17 @@ class Exchange:
         for exporter, shadow in self._shadows.pop(subscription, ()):
             exporter.subscriptions.remove(shadow.pattern, subscription.queue, shadow)
             exporter.interest_changed(shadow.pattern)
+        if self._awaited:
+            self._stop_awaiting(subscription.subject)
+
+    def _stop_awaiting(self, pattern: bytes) -> None:
+        """Forget requests whose answers nobody would hear, now that interest in a pattern went."""
+        literal = is_literal(pattern)
+        replies = [pattern] if literal else [reply for reply in self._awaited if matches(reply, pattern)]
+        for reply in replies:
+            if not self.account.subscriptions.has_interest(reply):
+                for exchange, foreign_reply in list(self._awaited.get(reply, ())):
+                    exchange.forget_request(foreign_reply)
 
     def close(self) -> None:
         """Withdraw all that reaches into other accounts, before the imports are built anew."""
@@ -176,7 +189,7 @@ class Exchange:
         finally:
             self._depth -= 1
         if not delivered and foreign_reply is not None and exporter.exchange is not None:
-            exporter.exchange.requests.pop(foreign_reply, None)
+            exporter.exchange.forget_request(foreign_reply)
         return delivered
 
     def _open_request(self, binding: ServiceBinding, reply: bytes) -> bytes:
@@ -188,13 +201,26 @@ class Exchange:
             first = next(iter(requests.values()))
             if first.expires_at > now and len(requests) < SERVICE_REQUESTS_MAX:
                 break
-            requests.popitem(last=False)
+            exchange.forget_request(next(iter(requests)))
         foreign_reply = REPLY_PREFIX + secrets.token_hex(8).encode()
         threshold_s = binding.export.response_threshold_s
         requests[foreign_reply] = OpenRequest(
             self.account, reply, binding.export.response == "singleton", binding.share, now + threshold_s
         )
+        self._awaited.setdefault(reply, set()).add((exchange, foreign_reply))
         return foreign_reply
+
+    def forget_request(self, foreign_reply: bytes) -> None:
+        """A request to this account is over."""
+        request = self.requests.pop(foreign_reply, None)
+        importer = None if request is None else request.importer.exchange
+        if request is None or importer is None:
+            return
+        waiting = importer._awaited.get(request.reply)
+        if waiting is not None:
+            waiting.discard((self, foreign_reply))
+            if not waiting:
+                del importer._awaited[request.reply]
 
     def _with_requester(
         self, binding: ServiceBinding, origin: Outbox | None, message: Publish
@@ -217,7 +243,7 @@ class Exchange:
             return delivered
         # A service that answers several times ends with an empty message.
         if request.is_single or not data:
-            del self.requests[subject]
+            self.forget_request(subject)
         importer = request.importer
         answer = (request.reply, reply, header_bytes, data)
         return importer.send_along(importer.internal.route(request.reply), origin, answer) or delivered
