@@ -24,8 +24,8 @@ from edged.core.consumer_defaults import (
     with_inactive_threshold,
     with_level,
 )
-from edged.core.consumer_names import generated_name
 from edged.core.consumer_update_rules import check_repeated, check_update
+from edged.core.short_names import generated_name
 from edged.core.stream_config import StreamConfig
 from edged.core.stream_rules import NAME_BYTES_MAX
 from edged.core.stream_subject_rules import collide

@@ -15,41 +15,27 @@ their headers are not taken over.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Final
 
 from edged.core import header_edits, headers
-from edged.core.gotime import format_rfc3339
 from edged.core.publish_headers import STREAM_SOURCE
+from edged.core.short_names import short_hash
 from edged.core.source_config import StreamSource
 from edged.core.transform import Draw, SubjectTransform
 
-_DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_HASH_LENGTH: Final = 8
 _EVERYTHING: Final = ">"
 _BETWEEN_FILTERS: Final = "\f"
 _EXPECTED: Final = b"Nats-Expected-"
 _BATCH: Final = b"Nats-Batch-"
 
 
-def short_hash(text: str) -> str:
-    """The eight characters by which servers call something long."""
-    digest = sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:_HASH_LENGTH])
-
-
-def identity_of(created_ns: int) -> str:
-    """What tells a stream from another one that had its name before."""
-    return short_hash(format_rfc3339(created_ns))
-
-
 def index_of(source: StreamSource) -> str:
     """How a source is called in headers, and by the machine: one stream may be a source several times."""
     name = source.name
     if source.external is not None:
-        name += ":" + short_hash(source.external.api)
+        name += ":" + short_hash(_bytes(source.external.api))
     if source.consumer is not None:
-        name += ":C=" + short_hash(source.consumer.name)
+        name += ":C=" + short_hash(_bytes(source.consumer.name))
     if not source.subject_transforms:
         return f"{name} {source.filter_subject or _EVERYTHING} {_EVERYTHING}"
     filters = _BETWEEN_FILTERS.join(one.src or _EVERYTHING for one in source.subject_transforms)
@@ -102,3 +88,7 @@ class OriginSubjects:
             if found is not None:
                 return found
         return subject
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

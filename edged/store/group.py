@@ -49,7 +49,15 @@ class StreamEntry:
     """A stream as the catalog knows it."""
 
     __slots__ = (
-        *("account", "config", "group", "is_in_memory", "key", "log", "name", "stream_id", "synced_bytes"),
+        "account",
+        "config",
+        "group",
+        "is_in_memory",
+        "key",
+        "log",
+        "name",
+        "stream_id",
+        "synced_bytes",
     )
 
     def __init__(self, command: PutStream, group: Group, log: MessageLog) -> None:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from edged.core.api_errors import ApiFailure
 from edged.core.consumer_config import ConsumerConfig, ConsumerRequest
 from edged.core.consumer_defaults import ConsumerBounds, replicas_of, with_server
-from edged.core.consumer_names import generated_name, short_hash, stream_identity
 from edged.core.consumer_rules import CheckedConsumer, ConsumerSubject, check_consumer_create
 from edged.core.consumer_update_rules import with_pause
+from edged.core.short_names import generated_name, short_hash, stream_identity
 from edged.core.stream_bounds import StreamBounds
 from edged.core.stream_config import StreamConfig
 from edged.core.stream_rules import check_create

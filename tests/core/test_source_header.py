@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from edged.core import headers
 from edged.core.gojson_shapes import read_request
 from edged.core.publish_headers import STREAM_SOURCE
+from edged.core.short_names import short_hash, stream_identity
 from edged.core.source_config import SOURCE, StreamSource
 from edged.core.source_header import (
     OriginSubjects,
     SourceHeader,
-    identity_of,
     index_of,
     mirrored_block,
-    short_hash,
 )
 from edged.core.source_positions import SourcePosition, read_position
 from edged.core.transform import no_chance
@@ -30,11 +29,11 @@ def source(**fields: Any) -> StreamSource:
 
 
 def test_hashes_are_those_of_nats_server() -> None:
-    assert short_hash("A.API") == "4trl36Z3"
+    assert short_hash(b"A.API") == "4trl36Z3"
 
 
 def test_an_identity_is_the_hash_of_the_time_in_the_form_of_go() -> None:
-    assert identity_of(1_700_000_000_120_000_000) == short_hash("2023-11-14T22:13:20.12Z")
+    assert stream_identity(1_700_000_000_120_000_000) == short_hash(b"2023-11-14T22:13:20.12Z")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +46,7 @@ def test_an_identity_is_the_hash_of_the_time_in_the_form_of_go() -> None:
         ({"external": {"api": "A.API", "deliver": ""}}, "O:4trl36Z3 > >"),
         (
             {"external": {"api": "A.API", "deliver": ""}, "consumer": {"name": "C", "deliver_subject": "d"}},
-            f"O:4trl36Z3:C={short_hash('C')} > >",
+            f"O:4trl36Z3:C={short_hash(b'C')} > >",
         ),
     ],
 )

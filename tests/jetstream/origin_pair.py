@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edged.core.gotime import parse_rfc3339
-from edged.core.source_header import identity_of
+from edged.core.short_names import stream_identity
 from tests.jetstream.raw_client import RawClient
 from tests.servers import RunningServer, start_server
 
@@ -104,7 +104,7 @@ class OriginServer:
 
     def identity(self, name: str) -> str:
         """The identity that headers have for a stream."""
-        return identity_of(parse_rfc3339(self.info(name)["created"]))
+        return stream_identity(parse_rfc3339(self.info(name)["created"]))
 
 
 def create(server: OriginServer, name: str, **config: object) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from edged.core.api_errors import ApiFailure
 from edged.core.consumer_defaults import ConsumerBounds, with_server
-from edged.core.consumer_names import stream_identity
 from edged.core.gojson_time import parse_instant
+from edged.core.short_names import stream_identity
 from tests.jetstream.consumer_cases import CREATED, UPDATED
 from tests.jetstream.consumer_requests import (
     STREAM_NAMES,

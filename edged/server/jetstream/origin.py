@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from edged.core.commands import Delete
-from edged.core.source_header import identity_of
+from edged.core.short_names import stream_identity
 
 if TYPE_CHECKING:
     from edged.core.source_config import StreamSource
@@ -56,7 +56,7 @@ class LocalOrigin:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.identity = identity_of(stream.created_ns)
+        self.identity = stream_identity(stream.created_ns)
         self._wake: Wake | None = None
         self._settled_to = 0
 
