@@ -87,6 +87,7 @@ class OpenRequest:
     reply: bytes
     is_single: bool
     is_shared: bool
+    threshold_s: float
     expires_at: float
 
 
@@ -204,11 +205,23 @@ class Exchange:
             exchange.forget_request(next(iter(requests)))
         foreign_reply = REPLY_PREFIX + secrets.token_hex(8).encode()
         threshold_s = binding.export.response_threshold_s
+        is_single = binding.export.response == "singleton"
         requests[foreign_reply] = OpenRequest(
-            self.account, reply, binding.export.response == "singleton", binding.share, now + threshold_s
+            self.account, reply, is_single, binding.share, threshold_s, now + threshold_s
         )
         self._awaited.setdefault(reply, set()).add((exchange, foreign_reply))
         return foreign_reply
+
+    def open_requests(self) -> dict[bytes, OpenRequest]:
+        """The requests to this account that may still be answered, by their made-up reply subjects."""
+        now = trio.current_time()
+        for foreign_reply in [reply for reply, request in self.requests.items() if request.expires_at <= now]:
+            self.forget_request(foreign_reply)
+        return self.requests
+
+    def take_requests(self, previous: Exchange) -> None:
+        """Go on with the requests that the exchange before this one has open, in both directions."""
+        self.requests, self._awaited = previous.requests, previous._awaited
 
     def forget_request(self, foreign_reply: bytes) -> None:
         """A request to this account is over."""
@@ -239,11 +252,14 @@ class Exchange:
         subject, reply, header_bytes, data = message
         delivered = self.account.send_along(local, origin, message)
         request = self.requests.get(subject)
-        if request is None or request.expires_at <= trio.current_time():
+        now = trio.current_time()
+        if request is None or request.expires_at <= now:
             return delivered
-        # A service that answers several times ends with an empty message.
+        # A service that answers several times has its time anew with each, and ends with an empty message.
         if request.is_single or not data:
             self.forget_request(subject)
+        else:
+            request.expires_at = now + request.threshold_s
         importer = request.importer
         answer = (request.reply, reply, header_bytes, data)
         return importer.send_along(importer.internal.route(request.reply), origin, answer) or delivered

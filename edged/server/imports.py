@@ -19,7 +19,7 @@ def bind_imports(accounts: dict[str, Account], describe: DescribeRequester, log:
         if _takes_part(account):
             account.exchange = Exchange(account, describe)
             if previous is not None:
-                account.exchange.requests = previous.requests
+                account.exchange.take_requests(previous)
     for account in accounts.values():
         if account.exchange is not None:
             _bind_streams(account, account.exchange, accounts, log)

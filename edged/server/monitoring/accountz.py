@@ -207,5 +207,5 @@ def _open_requests(account: Account) -> Document:
             "share": request.is_shared,
             "tracking": False,
         }
-        for reply, request in account.exchange.requests.items()
+        for reply, request in account.exchange.open_requests().items()
     }
