@@ -22,6 +22,7 @@ def test_a_damaged_message_is_reported_and_the_others_are_there(tmp_path: Path) 
         server.wait_exit()
     _damage(next(tmp_path.rglob("journal")))
     with running("edged", tmp_path) as again:
+        assert "messages are lost account=$G stream=S first_seq=2 last_seq=2" in again.log_tail()
         client = RawClient(again.host, again.port)
         assert b" 500 Message Damaged" in client.ask("$JS.API.DIRECT.GET.S", b"", b'{"seq":2}').block
         assert "error" in client.ask("$JS.API.STREAM.MSG.GET.S", b"", b'{"seq":2}').document

@@ -22,6 +22,7 @@ from edged.server.jetstream.account_streams import AccountStreams
 from edged.server.jetstream.advisories import Advisories
 from edged.server.jetstream.api_door import ApiDoor
 from edged.server.jetstream.origins import Origins
+from edged.server.jetstream.recovery_log import tell_recovery
 from edged.server.jetstream.resources import store_directory, with_shares
 from edged.server.jetstream.stream import RESTORING
 from edged.server.jetstream.waker import Waker
@@ -92,9 +93,7 @@ class JetStream:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         store = await trio.to_thread.run_sync(Store.open, RealFiles(str(directory)), store_options)
         jetstream = cls(server, store, options, str(directory))
-        server.log.info(
-            "the store is open", streams=len(store.catalog.streams), journal_files=store.report.replay.files
-        )
+        tell_recovery(store, server.log)
         return jetstream
 
     async def run(self) -> None:
