@@ -638,7 +638,7 @@ cdef class Fanout:
 
     def acknowledge(self, messages, uint64_t first_seq, bytes head, replies):
         cdef dict routes = replies.routes
-        cdef dict inboxes = replies.inboxes
+        cdef dict below = replies.below
         cdef dict literals = replies.literals
         cdef uint64_t seq = first_seq
         cdef Py_ssize_t head_size = PyBytes_GET_SIZE(head)
@@ -681,7 +681,7 @@ cdef class Fanout:
                         if route is None:
                             route = replies.resolve(reply)
                             kept = reply[: reply.rfind(b".") + 1]
-                            if inboxes.get(kept) is route:
+                            if below.get(kept) is route:
                                 prefix = PyBytes_AS_STRING(kept)
                                 prefix_size = PyBytes_GET_SIZE(kept)
                     if route.special is not None:

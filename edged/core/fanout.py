@@ -52,7 +52,7 @@ class Replies(Protocol):
         """Routes by subject."""
 
     @property
-    def inboxes(self) -> dict[bytes, Route]:
+    def below(self) -> dict[bytes, Route]:
         """Routes by all but the last token, for subjects that nobody subscribed to by their full name."""
 
     @property

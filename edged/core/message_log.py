@@ -5,7 +5,7 @@ See edged/store/stream_log.py and memory_log.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from edged.core.message import Message
@@ -102,3 +102,5 @@ class RunLog(Protocol):
     """A log that takes many messages at once, by their places in the journal."""
 
     def append_run(self, first_seq: int, file: int, run: Run) -> None: ...
+
+    def trim_subjects(self, subjects: Iterable[Subject], count_max: int) -> None: ...

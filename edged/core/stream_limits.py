@@ -26,6 +26,7 @@ class StreamLimits:
     messages_max: int
     bytes_max: int
     messages_per_subject_max: int
+    # Whether a new message may find no room.
     is_new_refused: bool
     is_new_of_subject_refused: bool
     # Whether the oldest messages of the stream go when there are too many.
@@ -35,14 +36,16 @@ class StreamLimits:
     def of(cls, config: dict[str, Any]) -> StreamLimits:
         """From a stored configuration."""
         messages_max, bytes_max = int(config.get("max_msgs", -1)), int(config.get("max_bytes", -1))
-        is_new_refused = config.get("discard") == "new"
+        is_limited = messages_max > 0 or bytes_max > 0
+        is_new_of_subject_refused = bool(config.get("discard_new_per_subject"))
+        is_new_refused = config.get("discard") == "new" and (is_limited or is_new_of_subject_refused)
         return cls(
             messages_max,
             bytes_max,
             int(config.get("max_msgs_per_subject", -1)),
             is_new_refused,
-            is_new_refused and bool(config.get("discard_new_per_subject")),
-            not is_new_refused and (messages_max > 0 or bytes_max > 0),
+            is_new_refused and is_new_of_subject_refused,
+            is_limited and not is_new_refused,
         )
 
     def refusal(self, log: MessageLog, subject: bytes, size: int, is_rollup: bool) -> ApiError | None:

@@ -202,7 +202,8 @@ class StreamMachine:
         """Whether there is nothing to decide about single messages without headers."""
         if self._runs is None or not self._is_plain or self._members:
             return False
-        return self.limits.messages_per_subject_max <= 0
+        # With both limits it matters in which order messages came and went.
+        return self.limits.messages_per_subject_max <= 0 or not self.limits.is_old_dropped
 
     def append_run(
         self, ts_ns: int, messages: Sequence[Publish], file: int, start: int, offsets: Sequence[int]
@@ -233,7 +234,9 @@ class StreamMachine:
         runs.append_run(first_seq, file, run)
         if run.subjects:
             self.last_message_id = b""
-        if self.limits.is_old_dropped:
+        if self.limits.messages_per_subject_max > 0:
+            runs.trim_subjects(run.subjects, self.limits.messages_per_subject_max)
+        elif self.limits.is_old_dropped:
             self.limits.keep(self.log)
         return range(first_seq, first_seq + len(run.subjects))
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from edged.ports import Router
     from edged.server.exchange import Exchange, Shadow
 
-# Clients make up a reply subject for each request, and use it once: its route is not worth caching, but that
-# of all reply subjects of one client is, for they differ in the last token only.
+# Reply subjects of one client differ in the last token only, as do the keys of a bucket or the devices of a site.
 _INBOXES = b"_INBOX."
 # Subjects that belong to servers: gateway replies, and Raft outside of the system account.
 _SERVER_SUBJECTS = (b"_GR_.", b"$GR.")
@@ -51,39 +50,46 @@ class Publisher(Protocol):
 class PublishContext:
     """The routes of all publishers that share an account and a set of rights."""
 
-    __slots__ = ("__weakref__", "_inboxes_are_alike", "account", "inboxes", "permissions", "routes")
+    __slots__ = ("__weakref__", "_are_names_alike", "_unlike", "account", "below", "permissions", "routes")
 
     def __init__(self, account: Account, permissions: Permissions) -> None:
         self.account = account
         self.permissions = permissions
         self.routes: dict[bytes, Route] = {}
-        # Routes of reply subjects, by all but their last token.
-        self.inboxes: dict[bytes, Route] = {}
-        self._inboxes_are_alike = False
+        # Routes by all but the last token, for subjects that nobody subscribed to by their full name, and
+        # where the last token makes a difference.
+        self.below: dict[bytes, Route] = {}
+        self._unlike: set[bytes] = set()
+        # Whether nothing but who listens decides about a route.
+        self._are_names_alike = False
 
     def resolve(self, subject: bytes) -> Route:
         """Compute and cache the route of a subject."""
-        if subject.startswith(_INBOXES):
-            return self._resolve_inbox(subject)
-        if len(self.routes) >= ROUTES_CACHED_MAX:
-            self.routes.clear()
-        route = self.routes[subject] = self.account.route(subject, self)
+        route = self._below(subject) if self._are_names_alike else None
+        if route is None:
+            route = self.account.route(subject, self)
+        # Clients make up a reply subject for each request and use it once.
+        if not subject.startswith(_INBOXES):
+            if len(self.routes) >= ROUTES_CACHED_MAX:
+                self.routes.clear()
+            self.routes[subject] = route
         return route
 
-    def _resolve_inbox(self, subject: bytes) -> Route:
-        """The route of a reply subject: that of all which differ in the last token, where it can be."""
-        account = self.account
+    def _below(self, subject: bytes) -> Route | None:
+        """The route of all subjects that differ from this one in the last token; None if they are not alike."""
         prefix = subject[: subject.rfind(b".") + 1]
-        if prefix == subject or not self._inboxes_are_alike or account.subscriptions.has_literal(subject):
-            return account.route(subject, self)
-        route = self.inboxes.get(prefix)
+        if prefix == subject or prefix in self._unlike or subject in self.account.subscriptions.literals:
+            return None
+        route = self.below.get(prefix)
         if route is None:
-            route = account.route_below(prefix)
+            if len(self.below) + len(self._unlike) >= ROUTES_CACHED_MAX:
+                self.below.clear()
+                self._unlike.clear()
+            route = self.account.route_below(prefix)
             if route is None:
-                return account.route(subject, self)
-            if len(self.inboxes) >= ROUTES_CACHED_MAX:
-                self.inboxes.clear()
-            self.inboxes[prefix] = route
+                self._unlike.add(prefix)
+            else:
+                self.below[prefix] = route
         return route
 
     @property
@@ -94,9 +100,10 @@ class PublishContext:
     def forget(self) -> None:
         """Compute every route anew when it is next used."""
         self.routes.clear()
-        self.inboxes.clear()
+        self.below.clear()
+        self._unlike.clear()
         allowed = self.permissions
-        self._inboxes_are_alike = (
+        self._are_names_alike = (
             self.account.mappings is None
             and self.account.exchange is None
             and allowed.publish_allow is None
@@ -257,7 +264,7 @@ class Account:
 
     def route_below(self, prefix: bytes) -> Route | None:
         """The route of every subject that is a prefix and one more token; None when they differ."""
-        matched = self.subscriptions.match_all_below(prefix)
+        matched = None if self._is_server_subject(prefix) else self.subscriptions.match_all_below(prefix)
         if matched is None:
             return None
         groups: list[list[Recipient]] = []

@@ -59,6 +59,10 @@ class LogPart(ABC):
         """What to look for in the column; None if nothing can be found."""
 
     @abstractmethod
+    def codes_of(self, numbers: Iterable[int]) -> Sequence[int]:
+        """The codes of these numbers, as far as they have live messages here; or more than those."""
+
+    @abstractmethod
     def bytes_at(self, position: int) -> int:
         """What a message counts for."""
 
@@ -172,6 +176,14 @@ class LogPart(ABC):
         if self.removed_since is not None:
             self.removed_since.append(self.seq_at(position))
 
+    def remove_many(self, positions: Sequence[int], size: int) -> None:
+        """Live messages of this size all together are gone."""
+        for position in positions:
+            self.deleted.add(position)
+        self.live_bytes -= size
+        if self.removed_since is not None:
+            self.removed_since.extend(map(self.seq_at, positions))
+
     def remove_below(self, position: int) -> Iterable[tuple[int, int]]:
         """All messages before a position are gone; the numbers of their subjects, and how many of each."""
         start = self.deleted.floor
@@ -233,6 +245,9 @@ class GrowingPart(LogPart):
 
     def number_of(self, code: int) -> int:
         return code
+
+    def codes_of(self, numbers: Iterable[int]) -> Sequence[int]:
+        return list(numbers)
 
     def wanted(self, matched: Matched | Wanted) -> Wanted | None:
         return matched if isinstance(matched, Wanted) else matched.wanted

@@ -61,6 +61,11 @@ class MemoryPage(GrowingPart):
         super().remove(position, size)
         self._messages[position] = None
 
+    def remove_many(self, positions: Sequence[int], size: int) -> None:
+        super().remove_many(positions, size)
+        for position in positions:
+            self._messages[position] = None
+
     def remove_below(self, position: int) -> Iterable[tuple[int, int]]:
         start = self.deleted.floor
         removed = super().remove_below(position)

@@ -17,8 +17,8 @@ from edged.core.message import Message
 from edged.store.code_column import Wanted
 from edged.store.errors import Damaged
 from edged.store.log_part import LogPart
-from edged.store.message_index import MessageIndex
 from edged.store.subject_filters import Matched
+from edged.store.subject_trim import SubjectTrim
 
 # So many messages are read from a part at once, or fewer if they are large.
 _CHUNK_MESSAGES: Final = 256
@@ -34,7 +34,7 @@ class ReadBatch(NamedTuple):
     unreadable: list[int]
 
 
-class MessageReads(MessageIndex):
+class MessageReads(SubjectTrim):
     """A log whose messages are read many at a time."""
 
     def messages(self, filters: Sequence[bytes], from_seq: int, count_max: int, bytes_max: int) -> ReadBatch:

@@ -209,6 +209,9 @@ class SealedPart(LogPart):
         code = self._code_of(matched.one)
         return None if code is None else Wanted(code)
 
+    def codes_of(self, numbers: Iterable[int]) -> Sequence[int]:
+        return [code for code in map(self._code_of, numbers) if code is not None]
+
     def count_wanted(self, wanted: Wanted) -> int:
         """How many live messages there are of wanted codes, without reading anything."""
         if wanted.one is not None:
@@ -243,6 +246,12 @@ class SealedPart(LogPart):
         code = self.column()[position]
         super().remove(position, size)
         self._counts[code] -= 1
+
+    def remove_many(self, positions: Sequence[int], size: int) -> None:
+        if positions:
+            for code in self.column().at(positions):
+                self._counts[code] -= 1
+        super().remove_many(positions, size)
 
     def remove_below(self, position: int) -> Iterable[tuple[int, int]]:
         start = self.deleted.floor

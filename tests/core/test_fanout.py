@@ -232,7 +232,7 @@ class Replies:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.routes: dict[bytes, Any] = {}
-        self.inboxes: dict[bytes, Any] = {}
+        self.below: dict[bytes, Any] = {}
         self.literals: dict[bytes, object] = {}
         self.resolved: list[bytes] = []
 
@@ -243,7 +243,7 @@ class Replies:
             return twin.Route([(self.bench.subscription(2, b"literal"), None)])
         if prefix == b"_I.":
             route = twin.Route([(self.bench.subscription(1, b"all"), None)])
-            return self.inboxes.setdefault(prefix, route)
+            return self.below.setdefault(prefix, route)
         return twin.Route()
 
 

@@ -16,6 +16,7 @@ from edged.core.wire import Publish
 from edged.store.memory_log import MemoryLog
 from edged.store.stream_log import StreamLog
 from tests.core.publish_model import HOUR_NS, NaiveStream
+from tests.examples import examples
 
 START_NS = 1_800_000_000 * 10**9
 NAME = "S"
@@ -148,7 +149,7 @@ def named(outcome: Outcome | None) -> tuple[str, int]:
     return "taken", outcome.seq if isinstance(outcome, Stored) else outcome
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     configs,
     st.lists(st.lists(publishes, min_size=1, max_size=4), max_size=10),
@@ -197,8 +198,11 @@ def test_snapshot_brings_back_all_that_decides(
         ({}, True),
         ({"max_msgs": 5, "max_bytes": 100, "max_age": 9}, True),
         ({"retention": "workqueue", "allow_rollup_hdrs": True, "allow_msg_ttl": True}, True),
-        ({"max_msgs_per_subject": 3}, False),
-        ({"discard": "new"}, False),
+        ({"max_msgs_per_subject": 3}, True),
+        ({"max_msgs_per_subject": 3, "discard": "new", "allow_rollup_hdrs": True}, True),
+        ({"max_msgs_per_subject": 3, "max_msgs": 5}, False),
+        ({"max_msgs_per_subject": 3, "discard": "new", "discard_new_per_subject": True}, False),
+        ({"discard": "new", "max_bytes": 100}, False),
         ({"sealed": True}, False),
         ({"max_msg_size": 10}, False),
         ({"retention": "interest"}, False),

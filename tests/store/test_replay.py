@@ -27,6 +27,7 @@ from edged.store.options import StoreOptions
 from edged.store.replay import Replay
 from edged.store.store import Store
 from edged.store.stream_log import StreamLog
+from tests.examples import examples
 from tests.lab.fake_disk import FakeDisk, FakeFile
 from tests.store.test_store import Clock, options_with, put_stream
 
@@ -93,7 +94,7 @@ def commit(store: Store, changes: list[tuple[int, list[Publish] | commands.Comma
 def part_state(part: Any) -> Any:
     names = ("file", "has_holes", "_offsets", "_sizes", "_seqs", "page_times_ns", "count", "first_seq")
     hot = tuple(getattr(part, name) for name in names) if isinstance(part, HotPlaces) else ()
-    return (hot, part.last_seq, part.last_ts_ns, part.live_bytes, part.deleted.dump())
+    return (hot, part.last_seq, part.last_ts_ns, part.live_bytes, part.deleted.live_flags(0, part.count))
 
 
 def got(log: Any, seq: int) -> Any:
@@ -145,7 +146,7 @@ change_of = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(
     configs=st.tuples(st.sampled_from(CONFIGS), st.sampled_from(CONFIGS)),
     batches=st.lists(st.lists(change_of, min_size=1, max_size=4), min_size=1, max_size=8),

@@ -22,6 +22,7 @@ from edged.store.files import OperatingSystem, RealFiles
 from edged.store.segment import Segment
 from edged.store.segment_format import segment_name, segment_path
 from edged.store.segment_writer import SegmentInfo, write_segment
+from tests.examples import examples
 from tests.store.segment_samples import (
     START_NS,
     STREAM_ID,
@@ -82,7 +83,7 @@ def model_messages() -> st.SearchStrategy[list[Message]]:
     return st.lists(row, min_size=1, max_size=30).map(build)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(kept=model_messages(), max_bytes=st.integers(1, 100_000), data=st.data())
 def test_any_messages_are_read_back_by_every_way_of_reading(
     kept: list[Message], max_bytes: int, data: st.DataObject

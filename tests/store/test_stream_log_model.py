@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from edged.core.message import Message
 from edged.store.message_index import LostRange
 from edged.store.stream_log import moved_snapshot
+from tests.examples import examples
 from tests.store.log_cases import FakeSegments, FileWorld, MemoryWorld, Model, RealSegments
 
 SUBJECTS = (b"a", b"a.b", b"a.c", b"a.b.c", b"b.b", b"b.c.d", b"a-x.b", b"c")
@@ -88,6 +89,16 @@ class LogMachine(RuleBasedStateMachine):
         gone = [self.model.messages.pop(one) for one in seqs if one < seq]
         removed = self.world.log.compact_to(seq)
         assert (removed.count, removed.bytes) == (len(gone), sum(map(self.model.size, gone)))
+
+    @precondition(lambda self: self.model.messages)
+    @rule(subjects=st.lists(subject_of, max_size=6), count_max=st.integers(0, 3))
+    def trim(self, subjects: list[bytes], count_max: int) -> None:
+        there = [subject for subject in subjects if self.world.log.count_of(subject)]
+        self.world.log.trim_subjects(there, count_max)
+        for subject in set(there):
+            seqs = [seq for seq, one in sorted(self.model.messages.items()) if one.subject == subject]
+            for seq in seqs[: max(len(seqs) - count_max, 0)]:
+                del self.model.messages[seq]
 
     def seqs(self) -> list[int]:
         """The seqs where something may begin or end."""
@@ -224,13 +235,13 @@ class SegmentLogMachine(FileLogMachine):
 
 
 TestMemoryLog = LogMachine.TestCase
-TestMemoryLog.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMemoryLog.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestStreamLog = FileLogMachine.TestCase
-TestStreamLog.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestStreamLog.settings = settings(max_examples=examples(120), stateful_step_count=50, deadline=None)
 TestRefilledLog = RefilledLogMachine.TestCase
-TestRefilledLog.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestRefilledLog.settings = settings(max_examples=examples(120), stateful_step_count=50, deadline=None)
 TestStreamLogWithSegments = SegmentLogMachine.TestCase
-TestStreamLogWithSegments.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestStreamLogWithSegments.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.parametrize("segments", [FakeSegments, RealSegments])
