@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from benchmarks.workloads import connections, jetstream, publish, request
+from benchmarks.workloads import connections, consumers, jetstream, publish, request
 from benchmarks.workloads.stage import Workload
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for family in (publish.WORKLOADS, request.WORKLOADS, connections.WORKLOADS, jetstream.WORKLOADS)
+    for family in (
+        publish.WORKLOADS,
+        request.WORKLOADS,
+        connections.WORKLOADS,
+        jetstream.WORKLOADS,
+        consumers.WORKLOADS,
+    )
     for workload in family
 }
