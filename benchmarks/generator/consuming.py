@@ -44,7 +44,7 @@ class LanePlan:
 
 @dataclass(frozen=True, slots=True)
 class ConsumingPlan:
-    """`messages` are those of all lanes together. A request is for `batch`; `ahead` of them are on their way."""
+    """How many messages over all lanes; a request is for `batch`, and `ahead` of them are on their way."""
 
     endpoint: Endpoint
     lanes: tuple[LanePlan, ...]
