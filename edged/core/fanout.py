@@ -19,6 +19,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol
 
 from edged.core.limits import STALL_BYTES
+from edged.core.message import Message
 from edged.core.wire import Publish, Publishes
 
 # The most that a message adds around subject, sid, reply and payload: a verb, blanks, numbers, line ends.
@@ -272,6 +273,21 @@ class Fanout:
             else:
                 self.deliver(route, None, answer, False)
         self._call_handlers()
+
+    def hand_out(
+        self, route: Route, messages: Sequence[Message], prefix: bytes, first_seq: int, left: int
+    ) -> int:
+        """Deliver stored messages for the first time; how many somebody got.
+
+        The reply of each is the subject to acknowledge it, which begins with `prefix`: `first_seq` is the
+        consumer seq of the first one, and `left` is how many messages wait behind it. The route is a plain
+        one. Handlers are called later, with the batch this is part of.
+        """
+        delivered = 0
+        for place, (seq, ts_ns, subject, header_bytes, data) in enumerate(messages):
+            reply = b"%s1.%d.%d.%d.%d" % (prefix, seq, first_seq + place, ts_ns, max(left - place, 0))
+            delivered += self.deliver(route, None, (subject, reply, header_bytes, data), False)
+        return delivered
 
     def _offer(self, recipient: Recipient, origin: Outbox | None, message: Publish) -> bool:
         """Give a message to one subscription; False when it cannot take it."""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.core.limits import STALL_BYTES
+from edged.core.message import Message
 from tests.core.twin_cases import REFERENCE, both, native
 
 LIMIT = 1 << 20
@@ -284,6 +285,58 @@ def test_messages_with_headers_or_of_fast_batches_are_not_plain(twin: Any) -> No
     assert twin.are_plain(plain) and twin.are_plain([])
     assert not twin.are_plain([*plain, (b"s", b"p.id.9.ok.1.0.$FI", -1, b"")])
     assert not twin.are_plain([*plain, (b"s", None, 12, b"NATS/1.0\r\n\r\n")])
+
+
+@both
+def test_stored_messages_are_handed_out_with_the_subjects_to_acknowledge_them(twin: Any) -> None:
+    bench = Bench(twin)
+    route = twin.Route([(bench.subscription(1, b"7"), None)])
+    bench.outboxes[1].headers = True
+    block = b"NATS/1.0\r\n\r\n"
+    messages = [
+        Message(5, 1_700_000_000_000_000_000, b"s.a", 0, b"one"),
+        Message(2**64 - 1, 2, b"s.b", len(block), block + b"two"),
+    ]
+    assert bench.fanout.hand_out(route, messages, b"$JS.ACK.S.C.", 9, 1) == 2
+    assert bytes(bench.outboxes[1].peek()) == (
+        b"MSG s.a 7 $JS.ACK.S.C.1.5.9.1700000000000000000.1 3\r\none\r\n"
+        b"HMSG s.b 7 $JS.ACK.S.C.1.18446744073709551615.10.2.0 12 15\r\n" + block + b"two\r\n"
+    )
+    assert bench.fanout.hand_out(twin.Route(), messages, b"p.", 1, 0) == 0
+
+
+ACK = b"$JS.ACK.S.C."
+
+
+@both
+def test_plain_acknowledgements_are_read_up_to_the_first_that_is_not(twin: Any) -> None:
+    plain = [
+        (ACK + b"1.%d.3.4.0" % seq, None, -1, data) for seq, data in ((7, b""), (9, b"+ACK"), (8, b"+OK"))
+    ]
+    for odd in (
+        (ACK + b"1.5.3.4.0", b"r", -1, b""),
+        (ACK + b"1.5.3.4.0", None, -1, b"-NAK"),
+        (ACK + b"1.5.3.4.0", None, -1, b"+ACK "),
+        (ACK + b"1.5.3.4.0", None, 12, b"NATS/1.0\r\n\r\n"),
+        (b"$JS.ACK.S.D.1.5.3.4.0", None, -1, b""),
+        (ACK + b"1.5.3.4", None, -1, b""),
+        (ACK + b"1.5.3.4.0.1", None, -1, b""),
+        (ACK + b"1..3.4.0", None, -1, b""),
+        (ACK + b"1.5.3.4.", None, -1, b""),
+        (ACK + b"1.+5.3.4.0", None, -1, b""),
+        (ACK + b"1.0.3.4.0", None, -1, b""),
+        (ACK + b"1.%d.3.4.0" % 10**19, None, -1, b""),
+        (ACK, None, -1, b""),
+    ):
+        assert list(twin.plain_acks([*plain, odd, *plain], 0, ACK)) == [7, 9, 8], odd
+    assert list(twin.plain_acks(plain, 1, ACK)) == [9, 8]
+    assert list(twin.plain_acks(plain, 3, ACK)) == []
+
+
+@given(st.binary(max_size=12), st.sampled_from((b"", b"1.2.", b"1.2.3.4.")))
+def test_the_twins_read_the_same_acknowledgements(tail: bytes, head: bytes) -> None:
+    messages = [(ACK + head + tail, None, -1, b"")]
+    assert native().plain_acks(messages, 0, ACK) == REFERENCE.plain_acks(messages, 0, ACK)
 
 
 @both
