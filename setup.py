@@ -9,7 +9,7 @@ import os
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-NAMES = ("_native", "_frames", "_runs", "_rows", "_codes", "_s2")
+NAMES = ("_native", "_frames", "_runs", "_rows", "_codes", "_s2", "_acks")
 EXTENSIONS = cythonize(
     [
         Extension(

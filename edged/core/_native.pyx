@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The native twin of edged.core.wire, fanout and acks: same names, same behaviour, C loops.
+"""The native twin of edged.core.wire and edged.core.fanout: same names, same behaviour, C loops.
 
 Only the two classes that run per message are here (Parser, Fanout) with the data they share. Everything
 rare (odd lines, errors, CONNECT, SUB) is handed to the same Python code that the reference uses.
@@ -8,15 +8,12 @@ Memory: a Publishes points into the chunk that was fed, or into the parser's own
 until the next feed(). An Outbox owns a malloc'ed buffer that is given back when it has been written out.
 """
 
-from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove
-
-from array import array as _array
 
 from edged.core import limits as _limits
 from edged.core import wire as _wire
@@ -30,7 +27,6 @@ cdef object _PING = _wire.PING
 cdef object _PONG = _wire.PONG
 
 cdef Py_ssize_t _STALL_BYTES = _limits.STALL_BYTES
-cdef array.array LARGE_NUMBERS = _array("Q")
 
 DEF KEPT_BYTES_MAX = 4096
 
@@ -555,65 +551,6 @@ def are_plain(messages):
             if size >= 3 and memcmp(PyBytes_AS_STRING(reply) + size - 3, b"$FI", 3) == 0:
                 return False
     return True
-
-
-cdef inline bint is_plain_ack(bytes data) noexcept:
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-    if size == 0:
-        return True
-    if size == 4:
-        return memcmp(PyBytes_AS_STRING(data), b"+ACK", 4) == 0
-    return size == 3 and memcmp(PyBytes_AS_STRING(data), b"+OK", 3) == 0
-
-
-cdef uint64_t acked_seq(const char* at, const char* end) noexcept:
-    """The second of five numbers with dots between them; 0 if it is something else."""
-    cdef uint64_t value = 0, seq = 0
-    cdef int digits = 0, numbers = 0
-    while True:
-        if at == end or at[0] == b'.':
-            if digits == 0 or digits > 19:
-                return 0
-            numbers += 1
-            if numbers == 2:
-                seq = value
-            if at == end:
-                return seq if numbers == 5 else 0
-            value = 0
-            digits = 0
-        elif b'0' <= at[0] <= b'9':
-            value = value * 10 + (at[0] - 48)
-            digits += 1
-        else:
-            return 0
-        at += 1
-
-
-def plain_acks(list messages not None, Py_ssize_t start, bytes prefix not None):
-    cdef Py_ssize_t prefix_size = PyBytes_GET_SIZE(prefix)
-    cdef Py_ssize_t count = len(messages)
-    cdef array.array seqs = array.clone(LARGE_NUMBERS, max(count - start, 0), False)
-    cdef Py_ssize_t found = 0
-    cdef tuple publish
-    cdef bytes subject
-    cdef const char* name
-    cdef uint64_t seq
-    while start < count:
-        publish = messages[start]
-        subject = publish[0]
-        if publish[1] is not None or <long long>publish[2] > 0 or not is_plain_ack(publish[3]):
-            break
-        name = PyBytes_AS_STRING(subject)
-        if PyBytes_GET_SIZE(subject) <= prefix_size or memcmp(name, PyBytes_AS_STRING(prefix), prefix_size) != 0:
-            break
-        seq = acked_seq(name + prefix_size, name + PyBytes_GET_SIZE(subject))
-        if seq == 0:
-            break
-        seqs.data.as_ulonglongs[found] = seq
-        found += 1
-        start += 1
-    array.resize(seqs, found)
-    return seqs
 
 
 cdef class Fanout:

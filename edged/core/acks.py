@@ -1,7 +1,7 @@
 """Acknowledgements that come one per message, read many at a time.
 
 Nearly all of them say no more than that a message is done with, and want no answer: for those only the
-message's seq counts. This is the reference; its twin is in `_native.pyx` and runs under the same tests.
+message's seq counts. This is the reference; `_acks.pyx` is its twin and runs under the same tests.
 """
 
 from __future__ import annotations

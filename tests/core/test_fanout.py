@@ -305,40 +305,6 @@ def test_stored_messages_are_handed_out_with_the_subjects_to_acknowledge_them(tw
     assert bench.fanout.hand_out(twin.Route(), messages, b"p.", 1, 0) == 0
 
 
-ACK = b"$JS.ACK.S.C."
-
-
-@both
-def test_plain_acknowledgements_are_read_up_to_the_first_that_is_not(twin: Any) -> None:
-    plain = [
-        (ACK + b"1.%d.3.4.0" % seq, None, -1, data) for seq, data in ((7, b""), (9, b"+ACK"), (8, b"+OK"))
-    ]
-    for odd in (
-        (ACK + b"1.5.3.4.0", b"r", -1, b""),
-        (ACK + b"1.5.3.4.0", None, -1, b"-NAK"),
-        (ACK + b"1.5.3.4.0", None, -1, b"+ACK "),
-        (ACK + b"1.5.3.4.0", None, 12, b"NATS/1.0\r\n\r\n"),
-        (b"$JS.ACK.S.D.1.5.3.4.0", None, -1, b""),
-        (ACK + b"1.5.3.4", None, -1, b""),
-        (ACK + b"1.5.3.4.0.1", None, -1, b""),
-        (ACK + b"1..3.4.0", None, -1, b""),
-        (ACK + b"1.5.3.4.", None, -1, b""),
-        (ACK + b"1.+5.3.4.0", None, -1, b""),
-        (ACK + b"1.0.3.4.0", None, -1, b""),
-        (ACK + b"1.%d.3.4.0" % 10**19, None, -1, b""),
-        (ACK, None, -1, b""),
-    ):
-        assert list(twin.plain_acks([*plain, odd, *plain], 0, ACK)) == [7, 9, 8], odd
-    assert list(twin.plain_acks(plain, 1, ACK)) == [9, 8]
-    assert list(twin.plain_acks(plain, 3, ACK)) == []
-
-
-@given(st.binary(max_size=12), st.sampled_from((b"", b"1.2.", b"1.2.3.4.")))
-def test_the_twins_read_the_same_acknowledgements(tail: bytes, head: bytes) -> None:
-    messages = [(ACK + head + tail, None, -1, b"")]
-    assert native().plain_acks(messages, 0, ACK) == REFERENCE.plain_acks(messages, 0, ACK)
-
-
 @both
 def test_a_special_route_decides_for_itself_message_by_message(twin: Any) -> None:
     bench = Bench(twin)
