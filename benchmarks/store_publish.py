@@ -22,7 +22,7 @@ from typing import Any, Final
 from benchmarks.store_append import CommitLoop, UnsealedCommitter
 from benchmarks.store_figures import Figure
 from benchmarks.store_load import empty, messages_of, open_store, recycle
-from edged.core.frame_twins import PURE
+from edged.core.twins import PURE
 from edged.store.options import StoreOptions
 
 WINDOWS: Final = (1, 64, 1024, 8192)

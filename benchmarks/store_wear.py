@@ -147,7 +147,7 @@ class Wear:
     def work_off(self, messages: int, *, by_delete: bool) -> None:
         """Publish, hand out, acknowledge and remove."""
         store = self._store
-        store.commit([(STREAM, PutConsumer(_CONSUMER, "worker", {}))])
+        store.commit([(STREAM, PutConsumer(_CONSUMER, "worker", {"ack_policy": "explicit"}))])
         waiting: deque[int] = deque()
         handed_out: deque[tuple[int, ...]] = deque()
         delivered = 0

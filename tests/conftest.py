@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 
@@ -15,7 +16,15 @@ __all__ = ["edged_server", "nats_server", "real_server"]
 # A busy machine makes single examples slow; whether something is too slow is for the benchmarks to say. A
 # failing example is printed in a form that replays it.
 settings.register_profile("edged", deadline=None, print_blob=True)
+# What `make check` takes. Examples are drawn anew in every run, and `make test` tries all of them.
+settings.register_profile("fast", settings.get_profile("edged"), max_examples=25)
 settings.load_profile("edged")
+
+
+def pytest_collection_finish() -> None:
+    """Modules stay until the end: the garbage collector need not look through them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _fail_if_skipped_on_ci(report: pytest.TestReport | pytest.CollectReport) -> None:

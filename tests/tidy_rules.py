@@ -104,6 +104,10 @@ class Source:
         """The syntax tree, parsed once for all rules."""
         return _parse(self)
 
+    def nodes(self) -> list[ast.AST]:
+        """What the rules look at in the syntax tree, found once for all of them."""
+        return _nodes(self)
+
     def line_of(self, position: int) -> int:
         """The number of the line at a place in the text."""
         return self.text.count("\n", 0, position) + 1
@@ -114,6 +118,12 @@ def _parse(source: Source) -> ast.Module:
     return ast.parse(source.text, source.path)
 
 
+@cache
+def _nodes(source: Source) -> list[ast.AST]:
+    looked_at = (ast.stmt, ast.ExceptHandler, ast.Call)
+    return [node for node in ast.walk(source.tree()) if isinstance(node, looked_at)]
+
+
 def sizes(source: Source) -> Iterator[str]:
     """Files and functions that nobody can hold in the head."""
     count = source.text.count("\n")
@@ -122,7 +132,7 @@ def sizes(source: Source) -> Iterator[str]:
         yield f"{source.path}: {count} lines, more than {limit}"
     if not source.is_python:
         return
-    for node in ast.walk(source.tree()):
+    for node in source.nodes():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             count = node.end_lineno - node.lineno + 1
@@ -137,7 +147,7 @@ def docstrings(source: Source) -> Iterator[str]:
         yield f"{source.path}:1: the module has no docstring"
     if source.path.startswith("tests/"):
         return  # What a test needs beside it is explained by the test.
-    for node in ast.walk(tree):
+    for node in source.nodes():
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node):
             yield f"{source.path}:{node.lineno}: class {node.name} has no docstring"
 
@@ -147,14 +157,14 @@ def names(source: Source) -> Iterator[str]:
     for part in source.path.split("/"):
         if part.removesuffix(".py").strip("_") in BAD_NAMES:
             yield f"{source.path}: {part!r} says nothing about what is in it"
-    for node in ast.walk(source.tree()):
+    for node in source.nodes():
         if isinstance(node, ast.ClassDef) and node.name.endswith(BAD_CLASS_ENDINGS):
             yield f"{source.path}:{node.lineno}: class {node.name} is named for everything and nothing"
 
 
 def swallowed(source: Source) -> Iterator[str]:
     """Exceptions that vanish: caught by a class that says nothing, and not dealt with."""
-    for node in ast.walk(source.tree()):
+    for node in source.nodes():
         if isinstance(node, ast.ExceptHandler):
             caught = {"everything"} if node.type is None else set(_identifiers(node.type))
             too_much = caught & {"everything", "Exception", "BaseException"}
@@ -202,7 +212,7 @@ def imports(source: Source) -> Iterator[tuple[int, str]]:
         ):
             yield source.line_of(match.start()), match[1] or match[2]
         return
-    for node in ast.walk(source.tree()):
+    for node in source.nodes():
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -242,7 +252,7 @@ def impurities(source: Source) -> Iterator[str]:
             yield f"{source.path}:{line}: imports {module}"
     if not source.is_python:
         return
-    for node in ast.walk(source.tree()):
+    for node in source.nodes():
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:

@@ -8,7 +8,8 @@ Rules:
   tag. So a tag that is not known was written by a newer version, and nothing else is wrong with the journal.
 * `decode()` raises ValueError for all other bytes, whatever they are, and no size in them is believed that is
   above the bounds named here.
-* Lists of seqs are written as differences: the first, then from each to the next.
+* Lists of seqs are written as differences: the first, then from each to the next; a pair [difference, times]
+  stands for one that repeats (edged/core/seq_runs.py).
 * `encode()` raises ValueError rather than return what `decode()` would refuse.
 """
 
@@ -16,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from itertools import accumulate
 from typing import Any, ClassVar, Final
 
 import msgpack
 
 from edged.core.frames import BODY_BYTES_MAX, GROUP_MAX, SUBJECT_BYTES_MAX
+from edged.core.seq_runs import folded, unfolded
 
 COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
 # What one command can list, be it seqs or entries of a configuration. Who has more makes several commands.
@@ -32,6 +33,9 @@ STREAM_ID_BYTES: Final = 16
 NUMBER_MAX: Final = 2**64 - 1
 # In a list seqs are written as differences, mostly one byte each; those must fit into 64 bits with a sign.
 SEQ_LISTED_MAX: Final = 2**63 - 1
+
+# A range costs nothing to look through; what comes from a journal is always a tuple.
+Seqs = tuple[int, ...] | range
 
 # A configuration as it was parsed: text, numbers, booleans, None, lists, and dicts with text keys.
 Config = dict[str, Any]
@@ -118,8 +122,17 @@ class Dispatch:
     tag: ClassVar[int] = 8
     consumer: int
     ts_ns: int
-    seqs: tuple[int, ...]
+    seqs: Seqs
+    # 0 means the next one, for whoever did not count.
     first_delivery_seq: int
+
+
+# The kinds of an Ack: messages one by one, everything up to a message, an end without success, and an end
+# because there were deliveries enough or the message is gone.
+ACK: Final = 0
+ACK_ALL: Final = 1
+TERM: Final = 2
+GIVEN_UP: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +142,7 @@ class Ack:
     tag: ClassVar[int] = 9
     consumer: int
     kind: int
-    seqs: tuple[int, ...]
+    seqs: Seqs
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +176,15 @@ class Refill:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ResetConsumer:
+    """A consumer begins anew with the message of this seq; 0: behind the last one that it has settled."""
+
+    tag: ClassVar[int] = 13
+    consumer: int
+    seq: int
+
+
 Command = (
     PutStream
     | RemoveStream
@@ -176,6 +198,7 @@ Command = (
     | Skip
     | Shed
     | Refill
+    | ResetConsumer
 )
 
 
@@ -212,6 +235,9 @@ def _is_stream_id(value: Any) -> bool:
 
 
 def _are_seqs(value: Any) -> bool:
+    if type(value) is range:
+        is_short = len(value) <= SEQS_MAX
+        return is_short and (not value or (min(value) >= 0 and max(value) <= SEQ_LISTED_MAX))
     if type(value) is not tuple or len(value) > SEQS_MAX:
         return False
     return not value or (set(map(type, value)) == {int} and min(value) >= 0 and max(value) <= SEQ_LISTED_MAX)
@@ -246,7 +272,7 @@ _CLASSES: Final[dict[int, type[Command]]] = {
     command.tag: command
     for command in (
         *(PutStream, RemoveStream, Delete, Purge, Expire, PutConsumer, RemoveConsumer),
-        *(Dispatch, Ack, Skip, Shed, Refill),
+        *(Dispatch, Ack, Skip, Shed, Refill, ResetConsumer),
     )
 }
 # A name means the same in every command.
@@ -291,7 +317,7 @@ def encode(command: Command) -> bytes:
         value = getattr(command, name)
         if not _CHECKS[name](value):
             raise ValueError(f"{name} of {type(command).__name__} cannot be stored")
-        values.append(_differences(value) if name == "seqs" else value)
+        values.append(folded(value) if name == "seqs" else value)
     body: bytes = msgpack.packb(values)
     if len(body) > _bytes_max(body):
         raise ValueError(f"{type(command).__name__} of {len(body)} bytes is too large to be stored")
@@ -314,18 +340,7 @@ def decode(body: bytes) -> Command:
         raise ValueError(f"{command.__name__} with {len(values) - 1} fields")
     found: dict[str, Any] = {}
     for name, value in zip(names, values[1:], strict=True):
-        found[name] = _sums(value) if name == "seqs" and type(value) is list else value
+        found[name] = unfolded(value, SEQS_MAX) if name == "seqs" and type(value) is list else value
         if not _CHECKS[name](found[name]):
             raise ValueError(f"{name} of {command.__name__} is not valid")
     return command(**found)
-
-
-def _differences(seqs: tuple[int, ...]) -> list[int]:
-    return [seq - before for seq, before in zip(seqs, (0, *seqs), strict=False)]
-
-
-def _sums(differences: list[Any]) -> tuple[int, ...] | None:
-    """The reverse; None if these are no whole numbers."""
-    if any(type(difference) is not int for difference in differences):
-        return None
-    return tuple(accumulate(differences))

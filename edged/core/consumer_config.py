@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from edged.core.api_errors import ApiFailure, invalid_json
 from edged.core.gojson import JsonError
 from edged.core.gojson_shapes import (
     DURATION,
@@ -142,10 +141,7 @@ class ConsumerRequest:
     @classmethod
     def parse(cls, payload: bytes, strict: bool) -> ConsumerRequest:
         """From the bytes of the request; ApiFailure when they cannot be read."""
-        try:
-            found = read_request(payload, CONSUMER_REQUEST, strict)
-        except JsonError as error:
-            raise ApiFailure(invalid_json(str(error))) from None
+        found = read_request(payload, CONSUMER_REQUEST, strict)
         return cls(**{**found, "config": ConsumerConfig.of(found.get("config", {}))})
 
 

@@ -21,6 +21,8 @@ ACK_PENDING_DEFAULT: Final = 1000
 WAITING_DEFAULT: Final = 512
 PIN_DEFAULT_NS: Final = 2 * MINUTE
 INACTIVE_DEFAULT_NS: Final = 5 * SECOND
+# How many consumers a stream may have when nobody says.
+CONSUMERS_DEFAULT_MAX: Final = 1000
 # Acknowledging by flow control goes with this heartbeat and no other.
 ACK_FLOW_CONTROL_HEARTBEAT_NS: Final = SECOND
 # The time that Go takes for none: the first moment of the year 1.
@@ -49,6 +51,8 @@ class ConsumerBounds:
     # Of the server.
     ack_pending_max: int = 0
     request_batch_max: int = 0
+    # Where neither the stream nor the account has a limit.
+    default_consumers_max: int = -1
     # Of the account.
     account_ack_pending_max: int = 0
     account_consumers_max: int = -1

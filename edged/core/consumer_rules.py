@@ -181,7 +181,8 @@ def _check_room(
     if bounds.is_clustered or config.is_internal:
         return
     limits = [limit for limit in (stream.max_consumers, bounds.account_consumers_max) if limit > 0]
-    if limits and _count(existing) >= min(limits):
+    limit = min(limits) if limits else bounds.default_consumers_max
+    if 0 < limit <= _count(existing):
         raise ApiFailure(api_errors.MAXIMUM_CONSUMERS_LIMIT)
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from edged.core import frames
-from edged.core.twins import PURE, twin
+from edged.core.twins import twin
 
 if TYPE_CHECKING:
     from edged.core.frames import FrameBuffer, Scan
@@ -13,4 +13,4 @@ else:
 decode_append = twin(frames.decode_append)
 scan = twin(frames.scan)
 
-__all__ = ["PURE", "FrameBuffer", "Scan", "decode_append", "scan"]
+__all__ = ["FrameBuffer", "Scan", "decode_append", "scan"]

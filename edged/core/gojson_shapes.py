@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from edged.core.api_errors import ApiFailure, invalid_json
 from edged.core.gojson import JsonError, Number, document, documents, well_formed
 from edged.core.gojson_time import Instant, parse_instant
 from edged.core.gotext import quote
@@ -201,11 +202,18 @@ class Structure:
 
 
 def read_request(payload: bytes, shape: Structure, strict: bool) -> dict[str, Any]:
-    """The fields of a request; JsonError when it is no JSON or has something that is not of its shape.
+    """The fields of a request; ApiFailure when it is no JSON or has something that is not of its shape.
 
     A payload may be empty or null, which says nothing. It may have several objects: later fields count. What
     the strict would refuse is read once more by those who are not, as a single object.
     """
+    try:
+        return _fields_of(payload, shape, strict)
+    except JsonError as error:
+        raise ApiFailure(invalid_json(str(error))) from None
+
+
+def _fields_of(payload: bytes, shape: Structure, strict: bool) -> dict[str, Any]:
     place = shape.go_type.rpartition(".")[2]
     fields: dict[str, Any] = {}
     try:

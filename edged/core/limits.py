@@ -25,6 +25,10 @@ INTERNAL_EVENTS_MAX: Final = 1024
 # until the batch on its way is durable: their clients wait, and memory stays bounded.
 COMMIT_QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
 
+# Increments of all counters that wait until the batch before them is durable, with what they take in memory.
+# When it is full, the connections that publish to streams are not read until some of them were submitted.
+COUNTER_QUEUE_BYTES_MAX: Final = 4 * 1024 * 1024
+
 # Journal files that are complete and not sealed yet. With more than this, sealing cannot keep up with what is
 # published, and the connections that publish to streams are not read until it has.
 UNSEALED_FILES_MAX: Final = 8

@@ -1,22 +1,10 @@
-"""Chooses between the reference of S2 and HighwayHash and their native twin, as `twins` does for the rest."""
+"""The functions of s2.py and highway_hash.py, or their native twins."""
 
-from typing import TYPE_CHECKING
+from edged.core import highway_hash as highway
+from edged.core import s2
+from edged.core.twins import twin
 
-from edged.core.twins import PURE as _PURE
-
-PURE = _PURE
-
-if TYPE_CHECKING:
-    from edged.core.highway_hash import highway_hash
-    from edged.core.s2 import crc32c, decode_block, encode_block
-else:
-    if not PURE:
-        try:
-            from edged.core._s2 import crc32c, decode_block, encode_block, highway_hash
-        except ImportError:
-            PURE = True
-    if PURE:
-        from edged.core.highway_hash import highway_hash
-        from edged.core.s2 import crc32c, decode_block, encode_block
-
-__all__ = ["PURE", "crc32c", "decode_block", "encode_block", "highway_hash"]
+crc32c = twin(s2.crc32c)
+decode_block = twin(s2.decode_block)
+encode_block = twin(s2.encode_block)
+highway_hash = twin(highway.highway_hash, "_s2")

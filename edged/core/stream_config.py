@@ -3,7 +3,7 @@
 Fields are named as in JSON. What a request leaves out is zero here; `stream_rules` puts in the defaults.
 Durations are nanoseconds, enumerations the words that JSON has for them.
 
-Rules: `parse` refuses what nats-server refuses to read, in its words; whether the values go together is not
+Rules: reading refuses what nats-server refuses to read, in its words; whether the values go together is not
 asked here. `document` has nats-server's order and leaves out what it leaves out. Invariant:
 StreamConfig.stored(config.document()) == config for every configuration that `stream_rules` let pass.
 """
@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from edged.core.api_errors import ApiFailure, invalid_json
-from edged.core.gojson import JsonError
 from edged.core.gojson_shapes import (
     DURATION,
     FLAG,
@@ -111,14 +109,6 @@ class StreamConfig:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, document: dict[str, Any], strict: bool) -> StreamConfig:
-        """From the JSON of a request, which may also say `pedantic`; ApiFailure when it cannot be read."""
-        try:
-            return cls.of(STREAM_REQUEST.read(document, "StreamConfigRequest", strict))
-        except JsonError as error:
-            raise ApiFailure(invalid_json(str(error))) from None
-
-    @classmethod
     def stored(cls, document: Mapping[str, Any]) -> StreamConfig:
         """From what `document` gave; fields of a later version are passed over."""
         return cls.of(STREAM.read(dict(document), "StreamConfig", strict=False))
@@ -161,10 +151,7 @@ class StreamRequest:
     @classmethod
     def parse(cls, payload: bytes, strict: bool) -> StreamRequest:
         """From the bytes of the request; ApiFailure when they cannot be read."""
-        try:
-            found = read_request(payload, STREAM_REQUEST, strict)
-        except JsonError as error:
-            raise ApiFailure(invalid_json(str(error))) from None
+        found = read_request(payload, STREAM_REQUEST, strict)
         return cls(StreamConfig.of(found), found.get("pedantic", False))
 
 

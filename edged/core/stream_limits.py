@@ -85,12 +85,15 @@ class StreamLimits:
         ):
             log.drop_first()
 
-    def keep_subject(self, log: MessageLog, subject: bytes) -> None:
+    def keep_subject(self, log: MessageLog, subject: bytes) -> list[int]:
         """Remove the oldest messages of a subject while it has too many; called where there is a limit."""
+        removed = []
         for _ in range(log.count_of(subject) - self.messages_per_subject_max):
             seq = log.first_of(subject)
             assert seq is not None, subject
             log.remove(seq)
+            removed.append(seq)
+        return removed
 
     def keep_all(self, log: MessageLog) -> None:
         """Make everything fit, after the limits changed."""

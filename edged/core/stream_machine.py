@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from edged.core.api_errors import (
-    CONSUMER_NOT_FOUND,
     MESSAGE_TTL_INVALID,
     NO_MESSAGE_FOUND,
     STREAM_SEALED,
@@ -34,14 +33,16 @@ from edged.core.commands import (
     PutConsumer,
     Refill,
     RemoveConsumer,
+    ResetConsumer,
     Shed,
     Skip,
 )
-from edged.core.consumer_state import ConsumerState
+from edged.core.consumer_config import ConsumerConfig
+from edged.core.consumer_machine import ConsumerMachine, Dropped
+from edged.core.consumer_table import ConsumerTable
 from edged.core.dedupe import Dedupe
 from edged.core.expiry import Expiry, expires_at_ns, expires_ns
 from edged.core.frames import FOLLOWS, HEADER_SIZE_MASK, INTERNAL, MORE, ONLY_IF_EMPTY, append_frame_bytes
-from edged.core.interest import Interest
 from edged.core.message import Message
 from edged.core.message_log import MessageLog, Place, RunLog
 from edged.core.message_ttl import delete_marker_headers
@@ -113,7 +114,7 @@ class StreamMachine:
     """The state of one stream's group."""
 
     __slots__ = (
-        *("_interest", "_is_plain", "_is_refusing", "_members", "_runs"),
+        *("_is_plain", "_is_refusing", "_members", "_runs", "_table"),
         *("consumers", "decided", "dedupe", "expiry"),
         *("last_message_id", "limits", "log", "rules", "sheds", "source_positions", "unmarked"),
     )
@@ -121,8 +122,8 @@ class StreamMachine:
     def __init__(self, log: MessageLog, config: dict[str, Any], runs: RunLog | None = None) -> None:
         self.log = log
         self._runs = runs
-        self.consumers: dict[int, ConsumerState] = {}
-        self._interest = Interest()
+        self._table = ConsumerTable(log)
+        self.consumers = self._table.consumers
         # What was given up to make room for other streams.
         self.sheds = ShedLedger()
         self.expiry = Expiry()
@@ -160,6 +161,7 @@ class StreamMachine:
         # Nothing is to be decided about a message without headers, except that older ones may go.
         self._is_plain = rules.is_silent and not rules.marker_ttl_ns and not limits.is_new_refused
         limits.keep_all(self.log)
+        self._table.configure(config)
 
     # --- messages come in ---
 
@@ -235,9 +237,13 @@ class StreamMachine:
         if run.subjects:
             self.last_message_id = b""
         if self.limits.messages_per_subject_max > 0:
+            before = self.log.message_count
             runs.trim_subjects(run.subjects, self.limits.messages_per_subject_max)
+            if self.consumers and self.log.message_count < before:
+                self._table.look_through()
         elif self.limits.is_old_dropped:
             self.limits.keep(self.log)
+            self._table.begin_moved()
         return range(first_seq, first_seq + len(run.subjects))
 
     def take_decided(self) -> list[Outcome]:
@@ -290,7 +296,7 @@ class StreamMachine:
                 if seq is not None:
                     return Duplicate(seq)
         error = rules.late_refusal(fields, self.last_message_id, is_internal)
-        if error is None and (not rules.is_by_interest or self._interest.wants(subject)):
+        if error is None and (not rules.is_by_interest or self._table.interest.wants(subject)):
             if TTL in fields and ttl_of(fields) is None:
                 error = MESSAGE_TTL_INVALID
             elif self.limits.is_new_refused:
@@ -306,7 +312,7 @@ class StreamMachine:
         """Give a message its seq, and store it if there is interest in it."""
         rules, log = self.rules, self.log
         seq = log.last_seq + 1
-        is_wanted = not rules.is_by_interest or self._interest.wants(subject)
+        is_wanted = not rules.is_by_interest or self._table.interest.wants(subject)
         previous_seq = (log.last_of(subject) or 0) if rules.is_republished else 0
         if is_wanted:
             self._keep(Message(seq, ts_ns, subject, header_bytes, data), place, fields)
@@ -325,7 +331,7 @@ class StreamMachine:
 
     def _keep(self, message: Message, place: Place, fields: Fields) -> int:
         """Store a message, and keep the limits."""
-        log, limits = self.log, self.limits
+        log = self.log
         seq, ts_ns, subject, header_bytes, data = message
         log.keep(message, log.counted_bytes(len(subject), header_bytes, len(data)), place)
         if fields:
@@ -336,22 +342,33 @@ class StreamMachine:
             self.last_message_id = b""
         if self.unmarked:
             self.unmarked.pop(subject, None)
+        self._keep_limits(subject)
+        return seq
+
+    def _keep_limits(self, subject: bytes) -> None:
+        """A message was stored: others may have to go."""
+        log, limits = self.log, self.limits
         if limits.messages_per_subject_max > 0:
-            limits.keep_subject(log, subject)
+            gone = limits.keep_subject(log, subject)
+            if gone and self.consumers:
+                self._table.gone(gone)
         if limits.is_old_dropped:
             limits.keep(log)
-        return seq
+            self._table.begin_moved()
 
     def _roll_up(self, subject: bytes, fields: Fields, end: int) -> None:
         """Remove what the message replaces: everything below `end`, or of its subject, and a schedule."""
         rollup = fields.get(ROLLUP, b"").lower()
         if rollup == ROLLUP_SUBJECT:
             purge_subject(self.log, subject, end)
+            self._table.purged(subject)
         elif rollup == ROLLUP_ALL:
             self.log.compact_to(end)
+            self._table.purged(b"")
         scheduler = fields.get(SCHEDULER)
         if scheduler and fields.get(SCHEDULE_NEXT) == SCHEDULE_PURGE:
             purge_subject(self.log, scheduler, self.log.last_seq + 1)
+            self._table.purged(scheduler)
 
     def lose(self, first_seq: int, last_seq: int) -> None:
         """Messages that were stored are lost, with their records. Their seqs are not used again."""
@@ -363,9 +380,14 @@ class StreamMachine:
         """Everything but append."""
         log = self.log
         if isinstance(command, Delete):
-            return Refused(NO_MESSAGE_FOUND) if log.remove(command.seq) is None else 1
+            if log.remove(command.seq) is None:
+                return Refused(NO_MESSAGE_FOUND)
+            self._table.gone((command.seq,))
+            return 1
         if isinstance(command, Purge):
-            return purge(log, command)
+            count = purge(log, command)
+            self._table.purged(command.subject)
+            return count
         if isinstance(command, Expire):
             return self._expire(command)
         if isinstance(command, Shed):
@@ -375,13 +397,9 @@ class StreamMachine:
         if isinstance(command, Skip):
             log.skip_to(command.to_seq)
             return 0
-        if isinstance(command, PutConsumer):
-            return self._put_consumer(command)
-        if isinstance(command, RemoveConsumer):
-            gone = self.consumers.pop(command.consumer, None)
-            self._follow_interest()
-            return Refused(CONSUMER_NOT_FOUND) if gone is None else 0
-        return self._consume(command)
+        assert isinstance(command, PutConsumer | RemoveConsumer | ResetConsumer | Dispatch | Ack), command
+        outcome = self._table.apply(command)
+        return Refused(outcome) if isinstance(outcome, ApiError) else outcome
 
     def _shed(self, command: Shed) -> int:
         log = self.log
@@ -391,6 +409,7 @@ class StreamMachine:
             freed = size - log.bytes
             record = ShedRecord("", "", first_seq, command.last_seq, command.reason, freed, command.ts_ns)
             self.sheds.add(record)
+        self._table.begin_moved()
         return messages - log.message_count
 
     def _refill(self, command: Refill) -> Outcome:
@@ -404,34 +423,31 @@ class StreamMachine:
         if reason is not None:
             return Refused(stream_store_failed(reason))
         self.expiry.refilled(seq, expires_ns(ts_ns, data[:header_bytes]))
-        if self.limits.messages_per_subject_max > 0:
-            self.limits.keep_subject(self.log, subject)
-        if self.limits.is_old_dropped:
-            self.limits.keep(self.log)
+        self._keep_limits(subject)
         return seq
 
-    def _put_consumer(self, command: PutConsumer) -> Outcome:
-        known = self.consumers.get(command.consumer)
-        if known is None:
-            self.consumers[command.consumer] = ConsumerState(command.name, command.config)
-        else:
-            known.config = command.config
-        self._follow_interest()
-        return 0
+    # --- consumers ---
 
-    def _follow_interest(self) -> None:
-        self._interest.set(one for consumer in self.consumers.values() for one in consumer.filters)
+    @property
+    def highest_consumer(self) -> int:
+        """The highest number that a consumer ever had."""
+        return self._table.highest
 
-    def _consume(self, command: Command) -> Outcome:
-        assert isinstance(command, Ack | Dispatch), command
-        consumer = self.consumers.get(command.consumer)
-        if consumer is None:
-            return Refused(CONSUMER_NOT_FOUND)
-        if isinstance(command, Dispatch):
-            consumer.dispatched(command.seqs, command.ts_ns)
-        else:
-            consumer.settled(command.seqs)
-        return 0
+    def consumer_named(self, name: str) -> ConsumerMachine | None:
+        """A consumer by its name."""
+        return next((one for one in self.consumers.values() if one.name == name), None)
+
+    def is_volatile(self, config: ConsumerConfig) -> bool:
+        """Whether the commands of such a consumer are applied at once, and the journal has none of them."""
+        return self._table.is_volatile(config)
+
+    def keep_dropped(self) -> None:
+        """From now on remember what was pending when it was removed, for take_dropped()."""
+        self._table.keeps_dropped = True
+
+    def take_dropped(self) -> list[tuple[int, Dropped]]:
+        """What was pending and has been removed since this was asked last, with its consumer's number."""
+        return self._table.take_dropped()
 
     # --- time ---
 
@@ -450,6 +466,7 @@ class StreamMachine:
         before = self.log.message_count
         self.unmarked.update(expire(self.log, command, is_marked=self.rules.marker_ttl_ns > 0))
         self.expiry.done(command)
+        self._table.gone(command.seqs)
         return before - self.log.message_count
 
     # --- checkpoints ---
@@ -463,7 +480,8 @@ class StreamMachine:
             "sources": [[name, *position] for name, position in self.source_positions.items()],
             "unmarked": list(self.unmarked),
             "sheds": self.sheds.snapshot(),
-            "consumers": [[number, state.snapshot()] for number, state in sorted(self.consumers.items())],
+            "consumers": self._table.snapshot(),
+            "highest_consumer": self._table.highest,
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -474,6 +492,4 @@ class StreamMachine:
             self.source_positions[name] = SourcePosition(*position)
         self.unmarked.update(dict.fromkeys(snapshot["unmarked"]))
         self.sheds = ShedLedger.restore(snapshot["sheds"])
-        for number, state in snapshot["consumers"]:
-            self.consumers[number] = ConsumerState.restore(state)
-        self._follow_interest()
+        self._table.restore(snapshot["consumers"], snapshot["highest_consumer"])

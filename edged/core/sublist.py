@@ -203,11 +203,12 @@ class SubscriptionList(Generic[T]):
         self.matches += 1
         return _matched(self._matching_leaves(subject))
 
-    def match_all_below(self, prefix: bytes) -> Matched[T] | None:
+    def match_all_below(self, prefix: bytes, is_deep: bool = False) -> Matched[T] | None:
         """What a message on `prefix` and any one more token reaches, if no pattern names that last token.
 
         `prefix` ends with a dot. A literal subscription on such a subject is not looked at: the caller does.
-        None when the answer depends on the last token, or when no such subject is valid.
+        None when the answer depends on the last token, or when no such subject is valid. With `is_deep` there
+        may be any number of tokens more.
         """
         tokens = prefix[:-1].split(b".")
         if b"" in tokens:
@@ -222,7 +223,7 @@ class SubscriptionList(Generic[T]):
                 for node in level
                 if node.children is not None and (child := node.children.get(token)) is not None
             ]
-        if any(node.children is not None for node in level):
+        if any(node.children is not None or (is_deep and node.star is not None) for node in level):
             return None
         found.extend(node.tail for node in level if node.tail is not None)
         found.extend(node.star.leaf for node in level if node.star is not None and node.star.leaf is not None)
@@ -232,6 +233,13 @@ class SubscriptionList(Generic[T]):
     def has_literal(self, subject: bytes) -> bool:
         """Whether some subscription is on exactly this subject."""
         return subject in self.literals
+
+    def is_named(self, subject: bytes, queue: bytes | None) -> bool:
+        """Whether some subscription is on exactly this subject, in this queue or in none."""
+        leaf = self.literals.get(subject)
+        if leaf is None:
+            return False
+        return leaf.plain is not None if queue is None else queue in (leaf.queues or ())
 
     def has_interest(self, subject: bytes) -> bool:
         return subject in self.literals or bool(self._matching_leaves(subject))

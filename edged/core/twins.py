@@ -1,33 +1,27 @@
 """Chooses between the reference and its native twin.
 
-EDGED_PURE=1 in the environment selects pure Python; so does a build without a C compiler. Everything outside
-`core` imports the hot classes and functions from here or from the modules `*_twins`, so that one process
-never mixes the two: they are all native or all pure.
+EDGED_PURE=1 in the environment selects pure Python; so does a build without a C compiler, or one left half
+done. Everything outside `core` imports the hot classes and functions from here or from the modules `*_twins`,
+so that one process never mixes the two: they are all native or all pure.
+
+A native module is loaded by the first twin() that needs it: a daemon without streams has none of theirs. One
+that is there and cannot be loaded is an error and is not hidden.
 """
 
 import os
 from importlib import import_module
+from importlib.util import find_spec
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from edged.core import fanout, wire
 
 _Twin = TypeVar("_Twin")
-_NATIVE: Final = ("_native", "_frames", "_runs", "_rows", "_codes")
 
-
-def _is_pure() -> bool:
-    if os.environ.get("EDGED_PURE") == "1":
-        return True
-    try:
-        for name in _NATIVE:
-            import_module(f"edged.core.{name}")
-    except ImportError:
-        return True
-    return False
-
-
-PURE: Final = _is_pure()
+NATIVE: Final = ("_native", "_frames", "_runs", "_rows", "_codes", "_s2", "_acks")
+PURE: Final = os.environ.get("EDGED_PURE") == "1" or any(
+    find_spec(f"edged.core.{name}") is None for name in NATIVE
+)
 
 
 def twin(reference: _Twin, native: str = "") -> _Twin:
@@ -58,6 +52,7 @@ are_plain = twin(fanout.are_plain, "_native")
 PUBLISHES = (Publishes, wire.Publishes)
 
 __all__ = [
+    "NATIVE",
     "PUBLISHES",
     "PURE",
     "Fanout",

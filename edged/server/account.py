@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Reply subjects of one client differ in the last token only, as do the keys of a bucket or the devices of a site.
 _INBOXES = b"_INBOX."
+_ACKS = b"$JS.ACK."
 # Subjects that belong to servers: gateway replies, and Raft outside of the system account.
 _SERVER_SUBJECTS = (b"_GR_.", b"$GR.")
 _RAFT_SUBJECTS = b"$NRG."
@@ -65,6 +66,8 @@ class PublishContext:
 
     def resolve(self, subject: bytes) -> Route:
         """Compute and cache the route of a subject."""
+        if subject.startswith(_ACKS):
+            return self._resolve_ack(subject)
         route = self._below(subject) if self._are_names_alike else None
         if route is None:
             route = self.account.route(subject, self)
@@ -73,6 +76,18 @@ class PublishContext:
             if len(self.routes) >= ROUTES_CACHED_MAX:
                 self.routes.clear()
             self.routes[subject] = route
+        return route
+
+    def _resolve_ack(self, subject: bytes) -> Route:
+        """The route of an acknowledgement: there is one for each message, and all have the same."""
+        literals = self.account.subscriptions.literals
+        if not self._are_names_alike or _ACKS in self._unlike or subject in literals:
+            return self.account.route(subject, self)
+        route = self.below.get(_ACKS) or self.account.route_below(_ACKS, is_deep=True)
+        if route is None:
+            self._unlike.add(_ACKS)
+            return self.account.route(subject, self)
+        self.below[_ACKS] = route
         return route
 
     def _below(self, subject: bytes) -> Route | None:
@@ -134,6 +149,8 @@ class Account:
         self.exchange: Exchange | None = None
         self.connections: set[object] = set()
         self.connections_total = 0
+        # Told of every pattern whose interest has changed.
+        self.interest_listeners: list[Callable[[bytes], None]] = []
         # What connections that are gone have sent and received, so that totals never fall.
         self.closed_in_messages = self.closed_in_bytes = 0
         self.closed_out_messages = self.closed_out_bytes = 0
@@ -198,6 +215,8 @@ class Account:
                 context.routes.pop(pattern, None)
         else:
             self.forget_routes()
+        for listener in self.interest_listeners:
+            listener(pattern)
 
     def forget_routes(self) -> None:
         """Compute every route anew when it is next used."""
@@ -262,9 +281,11 @@ class Account:
         # A requester hears that nobody listens to the subject its message was mapped to.
         return Route(special=partial(_nobody, target)) if seen is not None and route.is_empty else route
 
-    def route_below(self, prefix: bytes) -> Route | None:
-        """The route of every subject that is a prefix and one more token; None when they differ."""
-        matched = None if self._is_server_subject(prefix) else self.subscriptions.match_all_below(prefix)
+    def route_below(self, prefix: bytes, is_deep: bool = False) -> Route | None:
+        """The route of every subject that is a prefix and one more token, or more; None when they differ."""
+        if self._is_server_subject(prefix):
+            return None
+        matched = self.subscriptions.match_all_below(prefix, is_deep)
         if matched is None:
             return None
         groups: list[list[Recipient]] = []

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from edged.core.batch_record import BatchRecord
 from edged.core.commands import Refill, decode
+from edged.core.consumer_machine import ConsumerMachine
 from edged.core.frame_twins import decode_append, scan
 from edged.core.frames import APPEND, BATCH, COMMAND, Frame
 from edged.store.box import Box, Keyring
@@ -298,9 +299,11 @@ def _stream_items(group: list[Any]) -> Iterator[Item]:
     for first, last, reason in log["lost"]:
         yield Item("lost", {"first_seq": first, "last_seq": last, "reason": reason})
     for consumer, state in machine["consumers"]:
-        title, settings, floor, delivered, deliveries, pending, *_ = state
-        reach = {"floor": floor, "delivered": delivered, "deliveries": deliveries, "pending": len(pending)}
-        yield Item("consumer", {"number": consumer, "name": title, **reach, "config": settings})
+        found = ConsumerMachine.restore(consumer, state)
+        (deliveries, delivered), floor = found.delivered, found.ack_floor.stream_seq
+        pending = len(found.pending)
+        reach = {"floor": floor, "delivered": delivered, "deliveries": deliveries, "pending": pending}
+        yield Item("consumer", {"number": consumer, "name": found.name, **reach, "config": state[1]})
 
 
 # --- one stream ---

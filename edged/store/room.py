@@ -30,8 +30,9 @@ class Room:
         self, files: CountedFiles, limits: SpaceLimits, shed: ShedOptions, memory_bytes_max: int = -1
     ) -> None:
         self.governor = DiskGovernor(files, SpaceRules(limits, shed))
-        self.disk = Accounts(limits.store_bytes_max)
-        self.memory = Accounts(memory_bytes_max)
+        self.disk = Accounts()
+        self.memory = Accounts()
+        self.memory_bytes_max = memory_bytes_max
         self.wear = files.wear
         self._open: dict[int, StreamEntry] = {}
 
@@ -39,7 +40,7 @@ class Room:
         """How much may be stored from now on; what is stored already stays."""
         rules = self.governor.rules
         rules.limits = replace(rules.limits, store_bytes_max=store_bytes_max)
-        self.disk.bytes_max, self.memory.bytes_max = store_bytes_max, memory_bytes_max
+        self.memory_bytes_max = memory_bytes_max
 
     def follow(self, group: int, entry: StreamEntry | None) -> None:
         """A stream is new, was changed, or is gone."""
@@ -59,17 +60,17 @@ class Room:
         known = books.stream(entry.account, entry.key)
         messages, size = entry.log.message_count - known.messages, entry.log.bytes - known.bytes
         if messages or size:
-            books.add(entry.account, entry.key, messages, size)
+            books.change(entry.account, entry.key, messages, size)
 
     def admit(self, entry: StreamEntry, size: int, waiting_bytes: int, now_ns: int) -> None:
         """StoreFull when a stream cannot take so many bytes now; `waiting_bytes` are about to be written."""
         books = self._books_of(entry)
         # Most of what waits for a busy stream is its own; for one that is full it frees as much as it brings.
         freed = _freed_bytes(entry, size + waiting_bytes)
-        books.check(entry.account, entry.key, max(0, size - freed))
+        books.check(entry.account, max(0, size - freed))
         if entry.is_in_memory:
-            if 0 <= books.bytes_max < books.total.bytes + size - freed:
-                raise StoreFull(f"insufficient memory: max_memory_store is {books.bytes_max} bytes")
+            if 0 <= self.memory_bytes_max < books.total.bytes + size - freed:
+                raise StoreFull(f"insufficient memory: max_memory_store is {self.memory_bytes_max} bytes")
         else:
             self.governor.admit(size, books.total.bytes + waiting_bytes - freed, now_ns)
 

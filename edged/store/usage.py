@@ -1,14 +1,13 @@
-"""How much every stream and account uses and has reserved, and whether more fits: exact, in memory.
+"""How much every stream and account stores, and whether more fits: exact, in memory.
 
-Rules: bytes are counted as edged.core.message counts them. check() looks, add() and remove() count; who
-stores calls check() before and add() after. A reservation is what a stream may grow to (its max_bytes): it is
-taken from the account when the stream is made, so that streams with limits never get in each other's way.
+Rules: bytes are counted as edged.core.message counts them. check() looks, change() counts; who stores calls
+check() before and change() after. What streams may reserve is decided before they are made, in
+edged.core.stream_bounds.
 Invariant: what an account uses is the sum of its streams, and the total the sum of the accounts. Nothing is
 negative.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from edged.store.errors import StoreFull
 
@@ -17,22 +16,12 @@ class AccountFull(StoreFull):
     """A limit of the account, not of the disk: other accounts can still store."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageLimits:
-    """Of one account; -1 means no limit."""
-
-    bytes_max: int = -1
-    streams_max: int = -1
-    stream_bytes_max: int = -1
-
-
 @dataclass(slots=True)
 class Usage:
     """Of a stream or, summed up, of an account or of everything."""
 
     messages: int = 0
     bytes: int = 0
-    reserved_bytes: int = 0
 
     def change(self, messages: int, size: int) -> None:
         """Count so much more, or less."""
@@ -41,72 +30,47 @@ class Usage:
         assert self.messages >= 0 and self.bytes >= 0, self
 
 
-_NO_LIMITS = UsageLimits()
-
-
 class Accounts:
-    """Streams by account and name. bytes_max is that of the whole store, for reservations; -1: no limit."""
+    """Streams by account and name."""
 
-    def __init__(self, bytes_max: int = -1) -> None:
-        self.bytes_max = bytes_max
+    def __init__(self) -> None:
         self.total = Usage()
-        self._limits: dict[str, UsageLimits] = {}
+        self._bytes_max: dict[str, int] = {}
         self._accounts: dict[str, Usage] = {}
         self._streams: dict[str, dict[str, Usage]] = {}
 
-    def set_limits(self, account: str, limits: UsageLimits) -> None:
-        """What the account may use from now on; what it uses already stays."""
-        self._limits[account] = limits
+    def set_bytes_max(self, account: str, bytes_max: int) -> None:
+        """What the account may store from now on, -1: no limit; what it has stored already stays."""
+        self._bytes_max[account] = bytes_max
 
-    def open_stream(self, account: str, stream: str, reserved_bytes: int = 0) -> None:
-        """Count a new stream; AccountFull or StoreFull when it or its reservation is too much."""
-        streams = self._streams.get(account, {})
+    def open_stream(self, account: str, stream: str) -> None:
+        """Count a new stream."""
+        streams = self._streams.setdefault(account, {})
         assert stream not in streams, (account, stream)
-        limits = self._limits.get(account, _NO_LIMITS)
-        if 0 <= limits.streams_max <= len(streams):
-            raise AccountFull(f"the account may have {limits.streams_max} streams")
-        self._check_reservation(account, reserved_bytes, reserved_bytes)
-        self._streams.setdefault(account, {})[stream] = Usage()
+        streams[stream] = Usage()
         self._accounts.setdefault(account, Usage())
-        self._reserve(account, stream, reserved_bytes)
-
-    def reserve(self, account: str, stream: str, reserved_bytes: int) -> None:
-        """Change what a stream has reserved; raises and changes nothing when it is too much."""
-        more_bytes = reserved_bytes - self._streams[account][stream].reserved_bytes
-        if more_bytes > 0:
-            self._check_reservation(account, reserved_bytes, more_bytes)
-        self._reserve(account, stream, more_bytes)
 
     def close_stream(self, account: str, stream: str) -> Usage:
         """Forget a stream with all that it used; returns that."""
         used = self._streams[account].pop(stream)
         for usage in (self._accounts[account], self.total):
             usage.change(-used.messages, -used.bytes)
-            usage.reserved_bytes -= used.reserved_bytes
         if not self._streams[account]:
             assert self._accounts[account] == Usage(), account
             del self._streams[account], self._accounts[account]
         return used
 
-    def check(self, account: str, stream: str, size: int) -> None:
-        """AccountFull when so many bytes more are too much for the account or for one of its streams."""
-        limits = self._limits.get(account)
-        if limits is None:
-            return
-        if 0 <= limits.bytes_max < self._accounts[account].bytes + size:
-            raise AccountFull(f"the account may store {limits.bytes_max} bytes")
-        if 0 <= limits.stream_bytes_max < self._streams[account][stream].bytes + size:
-            raise AccountFull(f"a stream of the account may store {limits.stream_bytes_max} bytes")
+    def check(self, account: str, size: int) -> None:
+        """AccountFull when so many bytes more are too much for the account."""
+        bytes_max = self._bytes_max.get(account, -1)
+        if 0 <= bytes_max < self._accounts[account].bytes + size:
+            raise AccountFull(f"the account may store {bytes_max} bytes")
 
-    def add(self, account: str, stream: str, messages: int, size: int) -> None:
-        """Count messages that were stored."""
+    def change(self, account: str, stream: str, messages: int, size: int) -> None:
+        """Count messages that were stored or, below 0, that are gone."""
         self._streams[account][stream].change(messages, size)
         self._accounts[account].change(messages, size)
         self.total.change(messages, size)
-
-    def remove(self, account: str, stream: str, messages: int, size: int) -> None:
-        """Count messages that are gone."""
-        self.add(account, stream, -messages, -size)
 
     def account(self, account: str) -> Usage:
         """What an account uses; nothing if it has no stream."""
@@ -115,45 +79,3 @@ class Accounts:
     def stream(self, account: str, stream: str) -> Usage:
         """What a stream uses."""
         return self._streams[account][stream]
-
-    def stream_count(self, account: str) -> int:
-        """How many streams an account has."""
-        return len(self._streams.get(account, ()))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Everything but the limits, as plain values for a checkpoint."""
-        return {
-            account: {
-                name: [usage.messages, usage.bytes, usage.reserved_bytes] for name, usage in streams.items()
-            }
-            for account, streams in self._streams.items()
-        }
-
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Take over what a snapshot says, in place of all that was counted; limits do not matter here."""
-        self.total = Usage()
-        self._accounts = {}
-        self._streams = {}
-        for account, streams in snapshot.items():
-            self._accounts[account] = Usage()
-            self._streams[account] = {}
-            for stream, (messages, size, reserved_bytes) in streams.items():
-                self._streams[account][stream] = Usage()
-                self.add(account, stream, messages, size)
-                self._reserve(account, stream, reserved_bytes)
-
-    def _check_reservation(self, account: str, reserved_bytes: int, more_bytes: int) -> None:
-        limits = self._limits.get(account, _NO_LIMITS)
-        if more_bytes <= 0:
-            return
-        if 0 <= limits.stream_bytes_max < reserved_bytes:
-            raise AccountFull(f"a stream of the account may store {limits.stream_bytes_max} bytes")
-        if 0 <= limits.bytes_max < self.account(account).reserved_bytes + more_bytes:
-            raise AccountFull(f"the account may reserve {limits.bytes_max} bytes for its streams")
-        if 0 <= self.bytes_max < self.total.reserved_bytes + more_bytes:
-            raise StoreFull(f"streams may reserve {self.bytes_max} bytes together")
-
-    def _reserve(self, account: str, stream: str, more_bytes: int) -> None:
-        for usage in (self._streams[account][stream], self._accounts[account], self.total):
-            usage.reserved_bytes += more_bytes
-            assert usage.reserved_bytes >= 0, usage

@@ -18,6 +18,7 @@ from edged.config.language import (
     parse_file,
     parse_text,
 )
+from tests.examples import examples
 
 
 def plain(value: Value) -> object:
@@ -287,7 +288,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(st.lists(FRAGMENTS, max_size=40).map("".join) | st.text(max_size=60))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_any_text_is_a_document_or_a_config_error(text: str) -> None:
     try:
         parse_text(text, {"a": text}).digest()

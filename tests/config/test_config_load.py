@@ -28,6 +28,7 @@ from edged.config.table import Table
 from edged.config.tls import CIPHER_SUITES, CURVES, INSECURE_CIPHER_SUITES
 from edged.core.jwt import write_token
 from edged.core.nkeys import KeyKind, create_seed, encode_public, public_from_seed
+from tests.examples import examples
 
 
 def load(text: str) -> Options:
@@ -350,7 +351,7 @@ BLOCKS = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(ALL_NAMES), BLOCKS, max_size=4))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_any_configuration_is_options_or_a_config_error(pairs: dict[str, str]) -> None:
     try:
         options = load("\n".join(f"{name}: {value}" for name, value in pairs.items()))
@@ -362,7 +363,7 @@ def test_any_configuration_is_options_or_a_config_error(pairs: dict[str, str]) -
 @given(
     st.sampled_from([key for key in TOP.keys if key.block is not None]), BLOCKS, st.sampled_from(ALL_NAMES)
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_any_value_in_any_block_is_options_or_a_config_error(key: object, value: str, name: str) -> None:
     try:
         load(f"{key.names[0]} {{ {name}: {value} }}")  # type: ignore[attr-defined]

@@ -22,6 +22,7 @@ from edged.core.archive_reader import ArchiveReader, ArchiveSurvey
 from edged.core.message import Message
 from edged.core.s2_stream import IDENTIFIER
 from tests.core.archive_cases import DATA, LIMITS, NEW, OLD_TAR, TAR, compressed, plain, read, survey
+from tests.examples import examples
 from tests.jetstream import archive_recipe as recipe
 
 STATE = {"messages": 2, "bytes": 100, "first_seq": 3, "last_seq": 9, "consumer_count": 0}
@@ -103,7 +104,7 @@ def test_an_archive_that_was_cut_anywhere_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [NEW, TAR, OLD_TAR])
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_a_damaged_archive_is_refused_or_read_within_the_bounds(name: str, data: st.DataObject) -> None:
     whole = bytearray(plain((DATA / name).read_bytes()))
@@ -123,7 +124,7 @@ def test_a_damaged_archive_is_refused_or_read_within_the_bounds(name: str, data:
     assert contents.state.consumers == len(contents.consumers)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.binary(max_size=2000))
 def test_bytes_that_are_no_archive_are_refused(data: bytes) -> None:
     for stream in (data, compressed(data), compressed(MAGIC + data)):
@@ -168,7 +169,7 @@ subjects = st.text(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     parts=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 1 << 62), subjects, st.binary(), st.binary())),
     step=st.integers(1, 500),

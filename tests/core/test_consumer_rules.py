@@ -25,8 +25,7 @@ from tests.jetstream.consumer_cases import CREATED, UPDATED
 from tests.jetstream.consumer_requests import SECOND, STREAM_NAMES, STREAMS, changes, configurations
 
 STREAM_CONFIGS = {
-    stream["name"]: check_create(StreamConfig.parse(stream, strict=True), StreamBounds(), {})
-    for stream in STREAMS
+    stream["name"]: check_create(StreamConfig.stored(stream), StreamBounds(), {}) for stream in STREAMS
 }
 REPLICATED = StreamConfig(name="L", subjects=("a",), num_replicas=3)
 UNBOUNDED = ConsumerBounds()

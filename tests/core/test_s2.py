@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from edged.core.s2 import BLOCK_BYTES_MAX, SNAPPY_BLOCK_BYTES_MAX, S2Error
 from edged.core.s2_stream import IDENTIFIER, S2Reader, S2Writer, masked_checksum
 from tests.core.s2_cases import NATIVE, REFERENCE, both
+from tests.examples import examples
 
 DATA = Path(__file__).parent.parent / "data" / "s2"
 CUBES = b"".join(b"%d;" % number**3 for number in range(150))
@@ -120,7 +121,7 @@ def test_a_block_declaring_more_than_allowed_is_refused_before_it_is_made(
 
 
 @both
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=repetitive)
 def test_what_is_encoded_decodes_to_the_same_with_either_twin(twin: SimpleNamespace, data: bytes) -> None:
     block = twin.encode_block(data)
@@ -142,7 +143,7 @@ def test_the_native_encoder_grows_what_does_not_compress_by_little() -> None:
     assert len(NATIVE.encode_block(bytes(numbers))) <= len(numbers) + 16
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=repetitive, cut=st.integers(0, 1 << 20), junk=st.binary(max_size=6), keep=st.booleans())
 def test_damaged_blocks_decode_alike_or_fail_alike(data: bytes, cut: int, junk: bytes, keep: bool) -> None:
     block = NATIVE.encode_block(data)
@@ -166,7 +167,7 @@ def test_a_stream_of_another_implementation_is_read_however_it_is_cut(name: str,
     assert read((DATA / name).read_bytes(), step=step) == KNOWN
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     parts=st.lists(repetitive, max_size=4), block_bytes=st.integers(100, 80_000), step=st.integers(1, 5000)
 )
@@ -260,7 +261,7 @@ def test_a_bomb_ends_at_the_budget_and_gives_one_block_at_a_time() -> None:
     assert reader.output_bytes == 3 * BLOCK_BYTES_MAX
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(position=st.integers(0, 3000), junk=st.binary(min_size=1, max_size=5), step=st.integers(1, 4000))
 def test_a_damaged_stream_gives_what_was_good_or_an_error_and_nothing_else(
     position: int, junk: bytes, step: int
@@ -287,7 +288,7 @@ def test_the_hash_is_the_one_of_its_authors(twin: SimpleNamespace) -> None:
         assert twin.highway_hash(key, bytes(range(size))) == expected.to_bytes(8, "little")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(key=st.binary(min_size=32, max_size=32), data=st.binary(max_size=200))
 def test_both_twins_hash_alike(key: bytes, data: bytes) -> None:
     assert REFERENCE.highway_hash(key, data) == NATIVE.highway_hash(key, data)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from edged.core import headers
 from edged.core.schedule_table import TIME_NS_MAX, Due, ScheduleTable
+from tests.examples import examples
 
 SECOND = 1_000_000_000
 
@@ -96,7 +97,7 @@ def test_a_subject_that_is_scheduled_over_and_over_does_not_fill_memory() -> Non
     assert table.due(10**18) == [Due(b"a", 9999, 10_999 * SECOND)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_the_table_agrees_with_a_naive_model(data: st.DataObject) -> None:
     table, model, flying = ScheduleTable(), dict[bytes, tuple[int, int]](), set[bytes]()

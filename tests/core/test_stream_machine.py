@@ -261,9 +261,11 @@ def test_message_without_interest_gets_a_seq_and_is_not_stored() -> None:
     machine.apply(commands.PutConsumer(1, "c", {"filter_subjects": ["s.a", "s.b.>"]}))
     assert append(machine, message("s.a"), message("s.b"), message("s.b.c"), message("s.a")) == [2, 3, 4, 5]
     assert [seq for seq in range(1, 6) if machine.log.has(seq)] == [2, 4, 5]
+    machine.apply(commands.PutConsumer(2, "d", {"filter_subject": "s.b.>"}))
     machine.apply(commands.PutConsumer(1, "c", {"filter_subject": "s.c"}))
     assert append(machine, message("s.a", {"Nats-Rollup": "sub"})) == [6]
     assert [seq for seq in range(1, 7) if machine.log.has(seq)] == [4]
+    machine.apply(commands.RemoveConsumer(2))
     machine.apply(commands.RemoveConsumer(1))
     assert append(machine, message("s.c", {"Nats-Rollup": "all"})) == [7]
     assert (machine.log.message_count, machine.log.first_seq, machine.log.last_ts_ns) == (0, 8, NOW_NS)

@@ -4,6 +4,7 @@ are the cases that need no server, and what holds for every configuration.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from edged.core.api_errors import ApiFailure
 from edged.core.source_config import StreamSource
 from edged.core.stream_bounds import StreamBounds
-from edged.core.stream_config import ConsumerLimits, StreamConfig
+from edged.core.stream_config import ConsumerLimits, StreamConfig, StreamRequest
 from edged.core.stream_rules import check_create, with_server
 from edged.core.stream_subject_rules import collide, is_subset
 from edged.core.stream_update_rules import ConsumerUse, check_update
@@ -28,8 +29,12 @@ CLUSTERED = StreamBounds(is_clustered=True)
 
 
 def create(request: dict[str, Any], others: dict[str, StreamConfig] | None = None) -> StreamConfig:
-    pedantic = request.get("pedantic", False)
-    return check_create(StreamConfig.parse(request, strict=True), BOUNDS, others or {}, pedantic=pedantic)
+    asked = read(request)
+    return check_create(asked.config, BOUNDS, others or {}, pedantic=asked.pedantic)
+
+
+def read(request: dict[str, Any]) -> StreamRequest:
+    return StreamRequest.parse(json.dumps(request).encode(), strict=True)
 
 
 def code_of(failure: pytest.ExceptionInfo[ApiFailure]) -> int:
@@ -51,13 +56,12 @@ def test_create_of_a_picked_configuration(code: int, config: dict[str, Any]) -> 
 )
 def test_update_with_a_picked_change(code: int, there: dict[str, Any], changes: dict[str, Any]) -> None:
     old = replace(create({"name": "A", **there, "sealed": False}), sealed=there.get("sealed", False))
-    request = {**old.document(), **changes}
-    new, pedantic = StreamConfig.parse(request, strict=True), request.get("pedantic", False)
+    new = read({**old.document(), **changes})
     if code == 0:
-        check_update(old, new, BOUNDS, {"A": old}, pedantic=pedantic)
+        check_update(old, new.config, BOUNDS, {"A": old}, pedantic=new.pedantic)
         return
     with pytest.raises(ApiFailure) as failure:
-        check_update(old, new, BOUNDS, {"A": old}, pedantic=pedantic)
+        check_update(old, new.config, BOUNDS, {"A": old}, pedantic=new.pedantic)
     assert code_of(failure) == code
 
 
@@ -156,6 +160,11 @@ def test_what_was_created_may_be_created_again_and_updated_to_itself(request: di
     try:
         config = create({"name": "A", **request})
     except ApiFailure:
+        return
+    if config.allow_msg_counter and config.allow_msg_ttl:
+        # As with nats-server: delete markers bring TTLs along, which a counter may not ask for by itself.
+        with pytest.raises(ApiFailure):
+            check_create(config, BOUNDS, {"A": config})
         return
     assert check_create(config, BOUNDS, {"A": config}) == config
     if config.republish is None or config.republish.dest:

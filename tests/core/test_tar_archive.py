@@ -16,6 +16,7 @@ from edged.core.s2_twins import highway_hash
 from edged.core.store_index import parse_block_index, parse_consumer_position, parse_index
 from edged.core.tar_files import parse_header, parse_records
 from tests.core.archive_cases import LIMITS, OLD_TAR, TAR, compressed, plain, read, survey, tar_files, tar_of
+from tests.examples import examples
 from tests.jetstream import archive_recipe as recipe
 
 FILES = tar_files(TAR)
@@ -251,7 +252,7 @@ def test_a_compressed_block_counts_for_the_budget_of_the_archive() -> None:
 # --- files made to do harm, with their checksums right ---
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     position=st.integers(0, 400),
     junk=st.binary(max_size=12),
@@ -274,7 +275,7 @@ def test_damaged_small_files_are_refused_or_read(position: int, junk: bytes, tak
         pass
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.binary(max_size=700), records=st.binary(max_size=60))
 def test_damaged_headers_are_refused_or_read(data: bytes, records: bytes) -> None:
     header = bytearray(plain(tar_of(meta(), mtime=1))[:512])
@@ -293,7 +294,7 @@ def test_records_of_an_extension_are_keys_and_values() -> None:
     assert parse_records(b"12 path=a=b\n11 size=12\n") == {"path": "a=b", "size": "12"}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(size=st.integers(0, (1 << 32) - 1), subject_bytes=st.integers(0, 65535), rest=st.binary(max_size=80))
 def test_a_record_with_any_sizes_is_refused_or_waits_for_no_more_than_the_bound(
     size: int, subject_bytes: int, rest: bytes

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.core.timer_wheel import SLOTS, TICK_NS, TIME_NS_MAX, TimerWheel
+from tests.examples import examples
 
 SECOND_NS = 1_000_000_000
 YEAR_NS = 365 * 86_400 * SECOND_NS
@@ -46,7 +47,7 @@ class Model:
         return min(self.entries)[0] if self.entries else None
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(start_ns=st.sampled_from((0, 1, NOW_NS, TIME_NS_MAX)), steps=STEPS)
 def test_wheel_does_what_a_sorted_list_does(start_ns: int, steps: list[tuple[str, int]]) -> None:
     wheel, model = TimerWheel(start_ns), Model()
@@ -146,7 +147,7 @@ def day_of_messages(count: int) -> TimerWheel:
 
 
 def test_entries_take_little_memory() -> None:
-    count = 100_000
+    count = 50_000
     tracemalloc.start()
     try:
         wheel = day_of_messages(count)
@@ -158,8 +159,8 @@ def test_entries_take_little_memory() -> None:
     assert used_bytes < 18 * count + 100_000
 
 
-def test_a_million_entries_come_back_in_order_hour_by_hour() -> None:
-    count = 1_000_000
+def test_a_day_of_messages_comes_back_in_order_hour_by_hour() -> None:
+    count = 100_000
     wheel = day_of_messages(count)
     found = 0
     for hour in range(24, 49):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edged.core import acks, fanout, wire
+from edged.core import fanout, wire
 
 REFERENCE = SimpleNamespace(
     name="reference",
@@ -17,7 +17,6 @@ REFERENCE = SimpleNamespace(
     Route=fanout.Route,
     Subscription=fanout.Subscription,
     are_plain=fanout.are_plain,
-    plain_acks=acks.plain_acks,
 )
 
 

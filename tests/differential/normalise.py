@@ -23,6 +23,7 @@ OWN_SUBJECTS = ("$SYS.", "_R_.")
 ORDERED = ("API", "ADVISORY")
 # A time in a header; how many digits it has is chance, and with it the size of the header.
 TIME_HEADER = re.compile(rb"(Nats-Time-Stamp|Nats-Schedule-Next): \d{4}-[^\r]*")
+IDENTITY_HEADER = re.compile(rb"(Nats-Stream-Identity): [0-9A-Za-z]{8}(?=\r)")
 REQUEST_INFO = re.compile(rb"Nats-Request-Info: (\{.*\})")
 TEXT_KINDS = (
     (re.compile(r"\bN[A-Z2-7]{55}\b"), "<server-id>"),
@@ -30,6 +31,7 @@ TEXT_KINDS = (
     (re.compile(r"\b127\.0\.0\.1:\d+\b"), "127.0.0.1:<port>"),
     (re.compile(r"_R_\.[A-Za-z0-9]{6,}(\.[A-Za-z0-9]+)?"), "<service-reply>"),
     (re.compile(r"(Error decoding \w+ for '[^']*'): .*"), r"\1: <reason of the number parser>"),
+    (re.compile(r"(\$JS\.ACK\.\S+?\.\d+\.\d+\.\d+)\.\d{19}\."), r"\1.<ns>."),
     (re.compile(r"^[0-9A-Za-z]{22}$"), "<unique-id>"),
     (re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"), "<time>"),
     (re.compile(r"^(\d+[ydhms])*\d+(\.\d+)?(s|ms|µs|ns)$"), "<duration>"),
@@ -132,14 +134,24 @@ def frame_lines(frame: Frame, where: str = "") -> list[str]:
             before_end = " " if frame.line.endswith(b" ") else ""
             return ["INFO", *lines, show(before_end.encode() + frame.line_end)]
     if where and frame.payload is not None:
-        lines = json_lines(frame.payload, where)
+        block, document = _parts(frame)
+        lines = json_lines(document, where)
         if lines is not None:
             # Internal services put two spaces before the size; clients split on any number of them.
             head = re.sub(rb" +\d+$", b" #", frame.line)
-            return [show(head + frame.line_end), *lines, show(frame.payload_end)]
+            shown = [show(_without_chance(block))] if block else []
+            return [show(head + frame.line_end), *shown, *lines, show(frame.payload_end)]
     if frame.payload is None:
         return [show(frame.line + frame.line_end)]
     return [_head(frame) + show(_without_chance(frame.payload)) + show(frame.payload_end)]
+
+
+def _parts(frame: Frame) -> tuple[bytes, bytes]:
+    """The headers of a message and what follows them."""
+    payload = frame.payload or b""
+    sizes = re.search(rb" (\d+) \d+$", frame.line) if frame.kind.upper() == b"HMSG" else None
+    split = int(sizes.group(1)) if sizes is not None else 0
+    return payload[:split], payload[split:]
 
 
 def _head(frame: Frame) -> str:
@@ -159,4 +171,5 @@ def _without_chance(payload: bytes) -> bytes:
         return b"Nats-Request-Info: " + "".join(line.strip() for line in lines).encode()
 
     payload = TIME_HEADER.sub(rb"\1: <time>", payload)
+    payload = IDENTITY_HEADER.sub(rb"\1: <hash of a time>", payload)
     return REQUEST_INFO.sub(masked, payload)

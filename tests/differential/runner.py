@@ -86,6 +86,9 @@ class _Player:
         info = self.server.info
         if self.case.header.own_server or not info.get("jetstream") or info.get("auth_required"):
             return
+        # nats-server removes the directory of an account without streams, also while the next one is made.
+        for directory in self.server.config_path.parent.glob("*/jetstream/*/streams"):
+            (directory / "kept").touch()
         connection = Connection(*self._listener("nats"))
         try:
             connection.frame()

@@ -156,9 +156,9 @@ def _stream_command(operation: Operation) -> Command:
         case Purge(_, below):
             return PurgeCommand(below, b"", 0)
         case CreateConsumer(_, name):
-            return PutConsumer(_CONSUMERS[name], name, {})
+            return PutConsumer(_CONSUMERS[name], name, {"ack_policy": "explicit"})
         case Deliver(_, name, seqs):
-            return Dispatch(_CONSUMERS[name], _DISPATCHED_NS, tuple(seqs), 1)
+            return Dispatch(_CONSUMERS[name], _DISPATCHED_NS, tuple(seqs), 0)
         case Acknowledge(_, name, seq):
             return Ack(_CONSUMERS[name], _ACK, (seq,))
     raise AssertionError(operation)
@@ -187,7 +187,7 @@ def _state(entry: StreamEntry) -> StreamState:
         seq = log.next_matching((), seq + 1)
     assert log.message_count == len(messages), (entry.name, log.message_count, len(messages))
     consumers = {
-        state.name: ConsumerState(state.floor, state.delivered, set(state.pending))
+        state.name: ConsumerState(state.ack_floor.stream_seq, state.delivered.stream_seq, set(state.pending))
         for state in machine.consumers.values()
     }
     return StreamState(_revision(entry.config), log.last_seq, messages, consumers)

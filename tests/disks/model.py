@@ -44,6 +44,21 @@ class ConsumerState:
     def copy(self) -> ConsumerState:
         return ConsumerState(self.floor, self.delivered, set(self.pending))
 
+    def acknowledge(self, seq: int) -> None:
+        """Only what waits the longest holds the floor back."""
+        is_lowest = seq == min(self.pending)
+        self.pending.remove(seq)
+        if not self.pending:
+            self.floor = self.delivered
+        elif is_lowest:
+            self.floor = min(self.pending) - 1
+
+    def pass_over(self, seq: int) -> None:
+        """Nothing up to here is left to be delivered."""
+        self.delivered = max(self.delivered, seq)
+        if not self.pending:
+            self.floor = self.delivered
+
 
 @dataclass(slots=True)
 class StreamState:
@@ -122,19 +137,25 @@ def _apply(stream: StreamState, operation: Operation) -> Outcome:
         case Purge(_, below):
             for seq in [seq for seq in stream.messages if seq < below]:
                 del stream.messages[seq]
+            for consumer in stream.consumers.values():
+                consumer.pass_over(_start(stream) - 1)
         case ConfigureStream(_, revision):
             stream.revision = revision
         case CreateConsumer(_, name):
-            stream.consumers[name] = ConsumerState()
+            start = _start(stream) - 1
+            stream.consumers[name] = ConsumerState(start, start)
         case Deliver(_, name, seqs):
             consumer = stream.consumers[name]
             consumer.pending |= set(seqs)
             consumer.delivered = max(seqs)
         case Acknowledge(_, name, seq):
-            consumer = stream.consumers[name]
-            consumer.pending.remove(seq)
-            consumer.floor = min(consumer.pending) - 1 if consumer.pending else consumer.delivered
+            stream.consumers[name].acknowledge(seq)
     return Done()
+
+
+def _start(stream: StreamState) -> int:
+    """The first message that there is, or the next one."""
+    return min(stream.messages, default=stream.last_seq + 1)
 
 
 def recovered_model(

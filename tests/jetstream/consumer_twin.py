@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from edged.core.api_errors import ApiFailure
 from edged.core.consumer_config import ConsumerConfig, ConsumerRequest
 from edged.core.consumer_defaults import ConsumerBounds, with_server
 from edged.core.consumer_rules import CheckedConsumer, ConsumerSubject, check_consumer_create
 from edged.core.stream_config import StreamConfig
+from tests.jetstream.config_twin import Document, ask, assert_same, payload_of, said, without_server
 from tests.jetstream.raw_client import RawClient
 
-ASK_TIMES_MAX = 50
 GONE = 10014
 CHANCE = b"chance"
 
@@ -29,7 +26,7 @@ class ConsumerTwin:
     def __init__(
         self, client: RawClient, bounds: ConsumerBounds, version: str, *, strict: bool = True
     ) -> None:
-        self._client = client
+        self.client = client
         self._bounds = bounds
         self.version = version
         self._strict = strict
@@ -37,9 +34,9 @@ class ConsumerTwin:
         self.consumers: dict[str, dict[str, ConsumerConfig]] = {}
         self.has_interest: Callable[[str], bool] = _nobody
 
-    def add_stream(self, config: dict[str, Any]) -> None:
+    def add_stream(self, config: Document) -> None:
         """Make a stream on the server; what it answers is what our rules are given."""
-        answer = self._client.api(f"STREAM.CREATE.{config['name']}", config)
+        answer = self.client.api(f"STREAM.CREATE.{config['name']}", config)
         assert "error" not in answer, answer
         self.streams[config["name"]] = StreamConfig.stored(answer["config"])
         self.consumers[config["name"]] = {}
@@ -48,45 +45,28 @@ class ConsumerTwin:
         """Remove every consumer."""
         for stream, consumers in self.consumers.items():
             for name in consumers:
-                answer = self._client.ask(f"$JS.API.CONSUMER.DELETE.{stream}.{name}").document
+                answer = self.client.ask(f"$JS.API.CONSUMER.DELETE.{stream}.{name}").document
                 # What nobody uses goes by itself after some seconds.
                 assert answer.get("error", {}).get("err_code", GONE) == GONE, answer
             consumers.clear()
         self.has_interest = _nobody
 
-    def create(self, subject: str, request: Any) -> dict[str, Any]:
+    def create(self, subject: str, request: Any) -> Document:
         """Ask both and compare; what both say. The subject is what follows `$JS.API.CONSUMER.`"""
-        payload = _payload(request)
-        answer = self._ask(subject, payload)
-        theirs = answer["error"] if "error" in answer else answer["config"]
-        try:
-            checked = self.decide(subject, payload)
-        except ApiFailure as failure:
-            ours = failure.error.document()
-        else:
-            ours = with_server(checked.config, self.version).document()
-            stored = ConsumerConfig.stored(json.loads(json.dumps(checked.config.document())))
-            assert stored == checked.config
-            if checked.config.name and not checked.config.is_internal:
-                assert checked.name == answer.get("name", checked.name)
+        payload = payload_of(request)
+        answer = ask(self.client, f"CONSUMER.{subject}", payload)
+        ours = said(lambda: self._shown(subject, payload, answer))
         if "error" not in answer:
-            # What the server has is what later requests are compared with, whatever we say.
-            config = _without_server(ConsumerConfig.stored(theirs))
-            self.consumers[answer["stream_name"]][answer["name"]] = config
-        # As text, because the order of the fields is part of the answer.
-        assert json.dumps(ours) == json.dumps(theirs), (subject, payload[:2000])
+            theirs = without_server(ConsumerConfig.stored(answer["config"]))
+            self.consumers[answer["stream_name"]][answer["name"]] = theirs
+        assert_same(ours, answer, subject, payload)
         return ours
 
-    def _ask(self, subject: str, payload: bytes) -> dict[str, Any]:
-        """Ask the server. It removes the files of a deleted consumer after it has said that it is gone, and a
-        new consumer of the same name may come too early.
-        """
-        for _ in range(ASK_TIMES_MAX):
-            answer: dict[str, Any] = self._client.ask(f"$JS.API.CONSUMER.{subject}", b"", payload).document
-            words = answer.get("error", {}).get("description")
-            if words != "error creating store for consumer" or len(subject) > 255:
-                break
-        return answer
+    def _shown(self, subject: str, payload: bytes, answer: Document) -> ConsumerConfig:
+        checked = self.decide(subject, payload)
+        if checked.config.name and not checked.config.is_internal:
+            assert checked.name == answer.get("name", checked.name)
+        return with_server(checked.config, self.version)
 
     def decide(self, subject: str, payload: bytes, **identities: str) -> CheckedConsumer:
         """What our rules say alone."""
@@ -106,15 +86,3 @@ class ConsumerTwin:
             has_interest=self.has_interest,
             **identities,
         )
-
-
-def _payload(request: Any) -> bytes:
-    """Without blanks and escapes: an error may repeat a value, and how it was written we do not keep."""
-    if isinstance(request, bytes):
-        return request
-    return json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _without_server(config: ConsumerConfig) -> ConsumerConfig:
-    added = ("_nats.ver", "_nats.level")
-    return replace(config, metadata={key: text for key, text in config.metadata.items() if key not in added})

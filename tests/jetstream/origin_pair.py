@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,18 @@ class OriginPair:
         answers = [one.client.ask(subject, block, payload).document for one in self.both]
         assert answers[0] == answers[1], answers
         assert "error" not in answers[0], answers
+
+    def fill_origin(self, messages: int, block: Callable[[int], bytes]) -> None:
+        """Messages with these headers on three kinds of subjects of O, and some of them deleted again."""
+        for number in range(messages):
+            self.publish(f"o.{number % 3}.{number}", block(number), b"%d" % number)
+        for seq in (1, 4, 7):
+            self.api("STREAM.MSG.DELETE.O", {"seq": seq})
+
+    def create(self, streams: Mapping[str, tuple[Document, int]]) -> None:
+        """Make streams of these configurations; the last seqs that they come to are for `assert_same`."""
+        for name, (config, _) in streams.items():
+            self.api(f"STREAM.CREATE.{name}", {"name": name, **config})
 
     def assert_same(self, name: str, last_seq: int, origins: tuple[str, ...] = ("O",)) -> None:
         """Both have the same messages and say the same about the stream, once they have this last seq."""

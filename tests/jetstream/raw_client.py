@@ -30,6 +30,7 @@ class Arrived:
     subject: bytes
     block: bytes
     payload: bytes
+    reply: bytes = b""
 
     @property
     def document(self) -> Any:
@@ -89,8 +90,10 @@ class RawClient:
             words = line.split()
             if words and words[0] in (b"MSG", b"HMSG"):
                 data = self._input.read(int(words[-1]) + 2)[:-2]
-                header_bytes = int(words[-2]) if words[0] == b"HMSG" else 0
-                return Arrived(words[1], data[:header_bytes], data[header_bytes:])
+                is_with_headers = words[0] == b"HMSG"
+                header_bytes = int(words[-2]) if is_with_headers else 0
+                reply = words[3] if len(words) == (6 if is_with_headers else 5) else b""
+                return Arrived(words[1], data[:header_bytes], data[header_bytes:], reply)
             if line == b"PING\r\n":
                 self.send(b"PONG\r\n")
             elif not words or words[0] == b"-ERR":

@@ -98,3 +98,19 @@ def _batch(client: RawClient, request: dict[str, Any]) -> list[Arrived]:
 
 def _number(message: Arrived, key: bytes) -> int:
     return int(dict(message.fields)[key])
+
+
+def test_names_and_lists_of_many_consumers_come_in_pages(client: RawClient) -> None:
+    client.api("STREAM.CREATE.S", {"name": "S", "storage": "memory", "max_consumers": 2 * NAMES_PAGE})
+    names = sorted(f"C{number}" for number in range(NAMES_PAGE + 3))
+    for name in names:
+        request = {"stream_name": "S", "config": {"durable_name": name}}
+        client.api(f"CONSUMER.CREATE.S.{name}", request)
+    first = client.api("CONSUMER.NAMES.S")
+    assert (first["total"], first["offset"], first["limit"]) == (len(names), 0, NAMES_PAGE)
+    assert first["consumers"] == names[:NAMES_PAGE]
+    rest = client.api("CONSUMER.NAMES.S", {"offset": NAMES_PAGE})
+    assert (rest["offset"], rest["consumers"]) == (NAMES_PAGE, names[NAMES_PAGE:])
+    page = client.api("CONSUMER.LIST.S", {"offset": 300})
+    assert (page["total"], page["offset"], page["limit"]) == (len(names), 300, LIST_PAGE)
+    assert [consumer["name"] for consumer in page["consumers"]] == names[300 : 300 + LIST_PAGE]

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.core.api_errors import ApiFailure
 from edged.core.consumer_defaults import ConsumerBounds, with_server
 from edged.core.gojson_time import parse_instant
 from edged.core.short_names import stream_identity
+from tests.jetstream.config_twin import asked_server, generated
 from tests.jetstream.consumer_cases import CREATED, UPDATED
 from tests.jetstream.consumer_requests import (
     STREAM_NAMES,
@@ -26,39 +27,19 @@ from tests.jetstream.consumer_requests import (
     misfit_requests,
 )
 from tests.jetstream.consumer_twin import ConsumerTwin
-from tests.jetstream.raw_client import Arrived, RawClient, block_of
-from tests.servers import RunningServer, start_server
+from tests.jetstream.jetstream_servers import CONFIG
+from tests.jetstream.raw_client import Arrived, block_of
 
 pytestmark = pytest.mark.real
 
-CONFIG = 'jetstream: {store_dir: "${directory}/store"}'
-
-
-def generated(examples: int) -> settings:
-    """One server answers all examples, so that they are few and the same in every run."""
-    return settings(max_examples=examples, derandomize=True, database=None)
-
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    running = start_server("nats-server", CONFIG, tmp_path_factory.mktemp("consumer-config"))
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="module")
-def client(server: RunningServer) -> Iterator[RawClient]:
-    connected = RawClient(server.host, server.port)
-    yield connected
-    connected.close()
-
-
-@pytest.fixture(scope="module")
-def shared_twin(server: RunningServer, client: RawClient) -> ConsumerTwin:
-    made = ConsumerTwin(client, ConsumerBounds(), server.info["version"])
-    for stream in STREAMS:
-        made.add_stream(stream)
-    return made
+def shared_twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsumerTwin]:
+    with asked_server(CONFIG, tmp_path_factory.mktemp("consumer-config")) as (client, version):
+        made = ConsumerTwin(client, ConsumerBounds(), version)
+        for stream in STREAMS:
+            made.add_stream(stream)
+        yield made
 
 
 @pytest.fixture
@@ -276,13 +257,13 @@ def test_update_of_a_consumer_that_is_not_there(twin: ConsumerTwin) -> None:
 
 
 def test_a_deliver_subject_that_someone_listens_to_is_not_changed(
-    twin: ConsumerTwin, client: RawClient
+    twin: ConsumerTwin,
 ) -> None:
     def create(subject: str) -> int:
         request = {"stream_name": "L", "config": {"deliver_subject": subject}}
         return code_of(twin.create("CREATE.L.x", request))
 
-    client.subscribe("heard.by.someone")
+    twin.client.subscribe("heard.by.someone")
     twin.has_interest = lambda subject: subject == "heard.by.someone"
 
     assert create("heard.by.nobody") == 0
@@ -318,11 +299,11 @@ def test_a_consumer_that_feeds_a_stream_is_made_to_fit_the_retention(twin: Consu
 
 
 def test_a_consumer_that_feeds_a_stream_gets_a_name_of_its_own_where_messages_stay(
-    twin: ConsumerTwin, client: RawClient
+    twin: ConsumerTwin,
 ) -> None:
     config = {"deliver_subject": "to", "direct": True, "sourcing": True}
     request = {"stream_name": "L", "config": config}
-    answers = [client.api("CONSUMER.CREATE.L.x", request) for _ in range(2)]
+    answers = [twin.client.api("CONSUMER.CREATE.L.x", request) for _ in range(2)]
 
     for answer in answers:
         ours = twin.decide("CREATE.L.x", json.dumps(request).encode())
@@ -331,19 +312,20 @@ def test_a_consumer_that_feeds_a_stream_gets_a_name_of_its_own_where_messages_st
         assert re.fullmatch("x-[0-9A-Za-z]{8}", ours.name)
         assert re.fullmatch("x-[0-9A-Za-z]{8}", answer["name"])
         assert {**shown, "name": answer["name"]} == answer["config"]
-        client.api(f"CONSUMER.DELETE.L.{answer['name']}")
+        twin.client.api(f"CONSUMER.DELETE.L.{answer['name']}")
 
 
 def test_a_consumer_that_feeds_a_stream_may_expect_the_stream_to_be_the_one_it_knows(
-    twin: ConsumerTwin, client: RawClient
+    twin: ConsumerTwin,
 ) -> None:
-    created = client.api("STREAM.INFO.L")["created"]
+    created = twin.client.api("STREAM.INFO.L")["created"]
     identity = stream_identity(parse_instant(created).ns)
     request = {"stream_name": "L", "config": {"deliver_subject": "to", "sourcing": True}}
     payload = json.dumps(request).encode()
 
     def answered(expected: str) -> Arrived:
-        return client.ask("$JS.API.CONSUMER.CREATE.L.x", block_of(Nats_Stream_Identity=expected), payload)
+        block = block_of(Nats_Stream_Identity=expected)
+        return twin.client.ask("$JS.API.CONSUMER.CREATE.L.x", block, payload)
 
     with pytest.raises(ApiFailure) as failure:
         twin.decide("CREATE.L.x", payload, identity=identity, expected_identity="unknown")
@@ -352,7 +334,7 @@ def test_a_consumer_that_feeds_a_stream_may_expect_the_stream_to_be_the_one_it_k
     made = answered(identity)
     assert (b"Nats-Stream-Identity", identity.encode()) in made.fields
     assert made.document["name"] == "x"
-    client.api("CONSUMER.DELETE.L.x")
+    twin.client.api("CONSUMER.DELETE.L.x")
 
 
 BOUNDED = """
@@ -369,24 +351,21 @@ no_auth_user: a
 
 
 def test_limits_of_server_and_account_are_kept_alike(tmp_path: Path) -> None:
-    server = start_server("nats-server", BOUNDED, tmp_path)
-    client = RawClient(server.host, server.port)
     bounds = ConsumerBounds(
         ack_pending_max=500, request_batch_max=50, account_ack_pending_max=300, account_consumers_max=2
     )
-    twin = ConsumerTwin(client, bounds, server.info["version"], strict=False)
-    twin.add_stream({"name": "L", "subjects": ["a"]})
+    with asked_server(BOUNDED, tmp_path) as (client, version):
+        twin = ConsumerTwin(client, bounds, version, strict=False)
+        twin.add_stream({"name": "L", "subjects": ["a"]})
 
-    def create(name: str, pedantic: bool = False, **config: Any) -> int:
-        request = {"stream_name": "L", "config": config, "pedantic": pedantic, "ignored": 1}
-        return code_of(twin.create(f"CREATE.L.{name}", request))
+        def create(name: str, pedantic: bool = False, **config: Any) -> int:
+            request = {"stream_name": "L", "config": config, "pedantic": pedantic, "ignored": 1}
+            return code_of(twin.create(f"CREATE.L.{name}", request))
 
-    assert create("x", pedantic=True) == 10157
-    assert create("x", max_batch=51) == 10125
-    assert create("x", ack_policy="explicit", max_ack_pending=501) == 10121
-    assert create("x", ack_policy="explicit", max_ack_pending=301) == 10121
-    assert create("x", ack_policy="explicit") == 0
-    assert create("y", deliver_subject="to") == 0
-    assert create("z") == 10026
-    client.close()
-    server.stop()
+        assert create("x", pedantic=True) == 10157
+        assert create("x", max_batch=51) == 10125
+        assert create("x", ack_policy="explicit", max_ack_pending=501) == 10121
+        assert create("x", ack_policy="explicit", max_ack_pending=301) == 10121
+        assert create("x", ack_policy="explicit") == 0
+        assert create("y", deliver_subject="to") == 0
+        assert create("z") == 10026

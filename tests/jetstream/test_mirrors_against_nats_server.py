@@ -54,12 +54,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OriginPair]:
     """Two servers with an origin and all the mirrors."""
     pair = OriginPair(tmp_path_factory.mktemp("mirrors"))
     pair.api("STREAM.CREATE.O", {"name": "O", "subjects": ["o.>"], "allow_direct": True})
-    for number in range(MESSAGES):
-        pair.publish(f"o.{number % 3}.{number}", _block(number), b"%d" % number)
-    for seq in (1, 4, 7):
-        pair.api("STREAM.MSG.DELETE.O", {"seq": seq})
-    for name, (config, _) in MIRRORS.items():
-        pair.api(f"STREAM.CREATE.{name}", {"name": name, **config})
+    pair.fill_origin(MESSAGES, _block)
+    pair.create(MIRRORS)
     yield pair
     pair.stop()
 

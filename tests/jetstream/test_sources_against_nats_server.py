@@ -54,12 +54,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OriginPair]:
     pair.api("STREAM.CREATE.T", {"name": "T", "subjects": ["t.>"], "allow_msg_ttl": True})
     pair.publish("t.1", block_of(Nats_TTL="1h"), b"ttl")
     pair.publish("t.2", block_of(Nats_TTL="never", A="b"), b"ttl")
-    for number in range(MESSAGES):
-        pair.publish(f"o.{number % 3}.{number}", _block(number), b"%d" % number)
-    for seq in (1, 4, 7):
-        pair.api("STREAM.MSG.DELETE.O", {"seq": seq})
-    for name, (config, _) in SOURCES.items():
-        pair.api(f"STREAM.CREATE.{name}", {"name": name, **config})
+    pair.fill_origin(MESSAGES, _block)
+    pair.create(SOURCES)
     yield pair
     pair.stop()
 

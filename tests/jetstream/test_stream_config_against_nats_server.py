@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from edged.core.stream_bounds import StreamBounds
 from edged.core.stream_update_rules import ConsumerUse
-from tests.jetstream.raw_client import RawClient
+from tests.jetstream.config_twin import asked_server, generated
 from tests.jetstream.stream_cases import CREATED, SECOND, UPDATED
 from tests.jetstream.stream_requests import (
     NAMES,
@@ -23,7 +23,6 @@ from tests.jetstream.stream_requests import (
     transforms,
 )
 from tests.jetstream.stream_twin import StreamTwin
-from tests.servers import RunningServer, start_server
 
 pytestmark = pytest.mark.real
 
@@ -33,28 +32,10 @@ CONFIG = f'jetstream: {{store_dir: "${{directory}}/store", {LIMITS}}}'
 BOUNDS = StreamBounds(server_file_bytes_max=FILE_BYTES_MAX, server_memory_bytes_max=MEMORY_BYTES_MAX)
 
 
-def generated(examples: int) -> settings:
-    """One server answers all examples, so that they are few and the same in every run."""
-    return settings(max_examples=examples, derandomize=True, database=None)
-
-
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    running = start_server("nats-server", CONFIG, tmp_path_factory.mktemp("stream-config"))
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="module")
-def client(server: RunningServer) -> Iterator[RawClient]:
-    connected = RawClient(server.host, server.port)
-    yield connected
-    connected.close()
-
-
-@pytest.fixture(scope="module")
-def shared_twin(server: RunningServer, client: RawClient) -> StreamTwin:
-    return StreamTwin(client, BOUNDS, server.info["version"])
+def shared_twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamTwin]:
+    with asked_server(CONFIG, tmp_path_factory.mktemp("stream-config")) as (client, version):
+        yield StreamTwin(client, BOUNDS, version)
 
 
 @pytest.fixture
@@ -225,9 +206,7 @@ def test_cycles_are_refused_where_subjects_take_them(twin: StreamTwin) -> None:
     assert "err_code" not in twin.create("B", narrow)
 
 
-def test_consumers_that_are_there_keep_a_limit_from_being_set_below_them(
-    twin: StreamTwin, client: RawClient
-) -> None:
+def test_consumers_that_are_there_keep_a_limit_from_being_set_below_them(twin: StreamTwin) -> None:
     twin.create("A", {"name": "A"})
     consumer = {
         "ack_policy": "explicit",
@@ -235,7 +214,7 @@ def test_consumers_that_are_there_keep_a_limit_from_being_set_below_them(
         "max_ack_pending": 100,
         "name": "c",
     }
-    client.api("CONSUMER.CREATE.A.c", {"stream_name": "A", "config": consumer})
+    twin.client.api("CONSUMER.CREATE.A.c", {"stream_name": "A", "config": consumer})
     use = [ConsumerUse("c", inactive_threshold=60 * SECOND, max_ack_pending=100)]
 
     def limited(**limits: int) -> int:
@@ -261,8 +240,6 @@ no_auth_user: a
 
 
 def test_limits_of_server_and_account_are_kept_alike(tmp_path: Path) -> None:
-    server = start_server("nats-server", BOUNDED, tmp_path)
-    client = RawClient(server.host, server.port)
     bounds = StreamBounds(
         duplicate_window_max_ns=30 * SECOND,
         streams_max=2,
@@ -273,26 +250,25 @@ def test_limits_of_server_and_account_are_kept_alike(tmp_path: Path) -> None:
         memory_stream_bytes_max=1500,
         max_bytes_required=True,
     )
-    twin = StreamTwin(client, bounds, server.info["version"], strict=False)
+    with asked_server(BOUNDED, tmp_path) as (client, version):
+        twin = StreamTwin(client, bounds, version, strict=False)
 
-    def create(**config: Any) -> int:
-        return int(twin.create("A", {"name": "A", **config}).get("err_code", 0))
+        def create(**config: Any) -> int:
+            return int(twin.create("A", {"name": "A", **config}).get("err_code", 0))
 
-    assert create() == 10113
-    assert create(max_bytes=3001) == 10122
-    assert create(max_bytes=1501, storage="memory") == 10122
-    assert create(max_bytes=5001, storage="file") == 10047
-    assert create(max_bytes=2001, storage="memory") == 10028
-    assert create(max_bytes=100, max_consumers=4) == 10026
-    assert create(max_bytes=100, duplicate_window=31 * SECOND) == 10052
-    assert create(max_bytes=100, pedantic=True) == 10157
-    assert create(max_bytes=3000, unknown="ignored") == 0
-    assert twin.create("B", {"name": "B", "max_bytes": 2001})["err_code"] == 10047
-    assert "err_code" not in twin.create("B", {"name": "B", "max_bytes": 1000})
-    assert twin.create("C", {"name": "C", "max_bytes": 10})["err_code"] == 10027
-    assert "err_code" not in twin.update("B", {"name": "B", "max_bytes": 2000})
-    assert twin.update("B", {"name": "B", "max_bytes": 2001})["err_code"] == 10047
-    assert twin.update("B", {"name": "B", "max_bytes": 2000, "max_consumers": 4})["err_code"] == 10026
-    assert "err_code" not in twin.update("B", {"name": "B", "max_bytes": 500})
-    client.close()
-    server.stop()
+        assert create() == 10113
+        assert create(max_bytes=3001) == 10122
+        assert create(max_bytes=1501, storage="memory") == 10122
+        assert create(max_bytes=5001, storage="file") == 10047
+        assert create(max_bytes=2001, storage="memory") == 10028
+        assert create(max_bytes=100, max_consumers=4) == 10026
+        assert create(max_bytes=100, duplicate_window=31 * SECOND) == 10052
+        assert create(max_bytes=100, pedantic=True) == 10157
+        assert create(max_bytes=3000, unknown="ignored") == 0
+        assert twin.create("B", {"name": "B", "max_bytes": 2001})["err_code"] == 10047
+        assert "err_code" not in twin.create("B", {"name": "B", "max_bytes": 1000})
+        assert twin.create("C", {"name": "C", "max_bytes": 10})["err_code"] == 10027
+        assert "err_code" not in twin.update("B", {"name": "B", "max_bytes": 2000})
+        assert twin.update("B", {"name": "B", "max_bytes": 2001})["err_code"] == 10047
+        assert twin.update("B", {"name": "B", "max_bytes": 2000, "max_consumers": 4})["err_code"] == 10026
+        assert "err_code" not in twin.update("B", {"name": "B", "max_bytes": 500})

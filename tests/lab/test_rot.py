@@ -27,7 +27,7 @@ STORES = 3
 
 @pytest.fixture(scope="module")
 def reference() -> Reference:
-    return make_reference(1, is_killed=False)
+    return make_reference(4, is_killed=False)
 
 
 def changed(reference: Reference, *steps: Publish | DeleteMessage) -> Damage:
@@ -39,7 +39,7 @@ def changed(reference: Reference, *steps: Publish | DeleteMessage) -> Damage:
     return Damage("changed", disk, is_small=True, steps_min=len(reference.done))
 
 
-@pytest.mark.parametrize(("seed", "is_small"), [(1, False), (1, True)])
+@pytest.mark.parametrize(("seed", "is_small"), [(4, False), (1, True)])
 def test_store_to_be_damaged_has_all_there_is(seed: int, is_small: bool) -> None:
     reference = make_reference(seed, is_killed=False, is_small=is_small)
     paths = [path for path, _ in reference.disk.files()]
@@ -176,5 +176,5 @@ def test_every_bit_has_its_task() -> None:
 
 @pytest.mark.slow
 def test_store_survives_rot(capfd: pytest.CaptureFixture[str]) -> None:
-    status = main(["flips", "--flips", str(FLIPS), "--stores", str(STORES), "--offences-max", "20"])
+    status = main(["flips", "--seed", "4", "--flips", str(FLIPS), "--stores", str(STORES), "--offences-max", "20"])
     assert status == 0, capfd.readouterr().out

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from edged.core.message import counted_bytes
 from edged.core.stream_machine import Duplicate
 from edged.store.cycle import Cycle
+from tests.examples import examples
 from tests.lab.fake_disk import FakeDisk
 from tests.lab.tested_store import TestedStore
 from tests.lab.workload import (
@@ -238,6 +239,6 @@ class StoreLikeModel(RuleBasedStateMachine):
 
 
 StoreLikeModel.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(200), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestStoreDoesWhatTheModelDoes = StoreLikeModel.TestCase

@@ -220,6 +220,9 @@ def _observe(entry: StreamEntry, unreadable: set[tuple[int, int]], group: int) -
     stream.message_ids = {message_id: seq for _, message_id, seq in machine.dedupe.snapshot()}
     for number, consumer in machine.consumers.items():
         stream.consumers[number] = ConsumerModel(
-            consumer.name, consumer.config, consumer.delivered, consumer.floor, set(consumer.pending)
+            consumer.name,
+            {"ack_policy": consumer.config.ack_policy},
+            consumer.delivered.stream_seq,
+            set(consumer.pending),
         )
     return stream

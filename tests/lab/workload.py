@@ -123,16 +123,17 @@ class ConsumerModel:
     name: str
     config: dict[str, Any]
     delivered: int = 0
-    floor: int = 0
     pending: set[int] = field(default_factory=set)
+    # Acknowledged, and the delivery is forgotten.
+    ahead: set[int] = field(default_factory=set, compare=False)
 
     def apply(self, step: Deliver | AckMessages) -> None:
-        self.delivered = max(self.delivered, *step.seqs)
         if isinstance(step, Deliver):
-            self.pending.update(seq for seq in step.seqs if seq > self.floor)
+            self.pending.update(seq for seq in step.seqs if seq > self.delivered and seq not in self.ahead)
+            self.delivered = max(self.delivered, *step.seqs)
             return
         self.pending.difference_update(step.seqs)
-        self.floor = max(self.floor, min(self.pending) - 1 if self.pending else self.delivered)
+        self.ahead.update(seq for seq in step.seqs if seq > self.delivered)
 
 
 @dataclass(slots=True)
@@ -144,6 +145,10 @@ class StreamModel:
     messages: dict[int, tuple[int, bytes, int, bytes]] = field(default_factory=dict)
     message_ids: dict[bytes, int] = field(default_factory=dict)
     consumers: dict[int, ConsumerModel] = field(default_factory=dict)
+
+    @property
+    def start(self) -> int:
+        return min(self.messages, default=self.last_seq + 1)
 
     def seqs_of(self, subject: bytes) -> list[int]:
         return [seq for seq in sorted(self.messages) if not subject or self.messages[seq][1] == subject]
@@ -181,6 +186,12 @@ class StreamModel:
         most = self.config.get("max_msgs", -1)
         for seq in sorted(self.messages)[:-most] if most > 0 else ():
             del self.messages[seq]
+        self.drop_pending()
+
+    def drop_pending(self) -> None:
+        """What is gone waits for nobody."""
+        for consumer in self.consumers.values():
+            consumer.pending &= self.messages.keys()
 
     def purge(self, step: PurgeStream) -> None:
         matching = self.seqs_of(step.subject)
@@ -190,6 +201,8 @@ class StreamModel:
             del self.messages[seq]
         if step.subject in (b"", b">") and not step.keep:
             self.last_seq = max(self.last_seq, end - 1)
+        for consumer in self.consumers.values():
+            consumer.delivered = max(consumer.delivered, self.start - 1)
 
 
 @dataclass(slots=True)
@@ -219,12 +232,13 @@ class StoreModel:
         elif isinstance(step, PurgeStream):
             stream.purge(step)
         elif isinstance(step, PutConsumer):
-            stream.consumers.setdefault(step.consumer, ConsumerModel(step.name, step.config))
-            stream.consumers[step.consumer].config = step.config
+            new = ConsumerModel(step.name, step.config, stream.start - 1)
+            stream.consumers.setdefault(step.consumer, new).config = step.config
         elif isinstance(step, DropConsumer):
             stream.consumers.pop(step.consumer, None)
         elif step.consumer in stream.consumers:
             stream.consumers[step.consumer].apply(step)
+        stream.drop_pending()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from edged.config.options import AccountOptions, Options, UserOptions
 from edged.server import passwords
 from edged.server.auth import Authenticator
+from tests.examples import examples
 from tests.server.logins import NOW_S, refused
 
 HASHED = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
@@ -59,7 +60,7 @@ async def test_only_the_first_72_bytes_of_a_hashed_password_count_in_every_libra
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_plain_comparison_is_equality(plain: str, stored: str) -> None:
     async def compare() -> bool:
         return await passwords.check(plain, stored, passwords.new_limiter())

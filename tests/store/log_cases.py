@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from edged.core import subjects
@@ -162,6 +163,10 @@ class RealSegments:
         return Segment.open(self._files, path, self._cache)
 
 
+# The same few subjects and patterns are asked for again and again.
+_matches = lru_cache(maxsize=65536)(subjects.matches)
+
+
 @dataclass
 class Model:
     """What a log should say, the slow way."""
@@ -191,7 +196,7 @@ class Model:
         return sorted(
             seq
             for seq, message in self.messages.items()
-            if any(subjects.matches(message.subject, pattern) for pattern in patterns)
+            if any(_matches(message.subject, pattern) for pattern in patterns)
         )
 
     def check_figures(self, log: MessageIndex) -> None:

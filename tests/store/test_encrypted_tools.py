@@ -34,7 +34,7 @@ def fill(directory: Path, keys: Keyring | None) -> None:
     """A store with segments, checkpoints and records in the journal."""
     store = Store.open(RealFiles(str(directory)), StoreOptions(journal_file_bytes=16 * 1024, keys=keys))
     store.commit([(0, PutStream(1, b"s" * 16, "A", "S", {}))])
-    store.commit([(1, PutConsumer(1, "worker", {}))])
+    store.commit([(1, PutConsumer(1, "worker", {"ack_policy": "explicit"}))])
     for _ in range(COUNT):
         store.commit([(1, Append(b"secret", 0, SECRET * 20))])
         store.maintain()

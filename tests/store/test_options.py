@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -69,13 +70,18 @@ def options_of(text: str) -> StoreOptions:
     )
 
 
+@cache
+def words(step: int, size: int) -> bytes:
+    """Something to compress, of so many bytes."""
+    return b" ".join(b"%d" % (step * word % 1009) for word in range(size // 2))[:size]
+
+
 def filled(text: str, messages: int, size: int) -> Store:
     """A store with one stream, whose messages went to segments as they would under these settings."""
     store = Store.open(FakeDisk(), options_of(text))
     store.commit([(0, commands.PutStream(1, bytes(16), "A", "S", {}))])
     for number in range(messages):
-        words = b" ".join(b"%d" % (number * word % 1009) for word in range(size // 2))
-        store.commit([(1, Append(b"s.%d" % (number % 3), 0, words[:size]))])
+        store.commit([(1, Append(b"s.%d" % (number % 3), 0, words(number % 1009, size)))])
         store.maintain()
     return store
 

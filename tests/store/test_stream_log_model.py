@@ -241,7 +241,9 @@ TestStreamLog.settings = settings(max_examples=examples(120), stateful_step_coun
 TestRefilledLog = RefilledLogMachine.TestCase
 TestRefilledLog.settings = settings(max_examples=examples(120), stateful_step_count=50, deadline=None)
 TestStreamLogWithSegments = SegmentLogMachine.TestCase
-TestStreamLogWithSegments.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
+TestStreamLogWithSegments.settings = settings(
+    max_examples=examples(25), stateful_step_count=40, deadline=None
+)
 
 
 @pytest.mark.parametrize("segments", [FakeSegments, RealSegments])

@@ -121,6 +121,7 @@ def test_deleted_positions_agree_with_a_set(before: list[int], below: int, after
     for position in after:
         assert deleted.add(position) == (position not in model)
         model.add(position)
+    absent = [one for one in range(4_400) if one not in model]
     for same in (deleted, DeletedPositions.load(deleted.dump()), deleted.copy()):
         assert same.count == len(model)
         assert same.floor not in model
@@ -128,7 +129,6 @@ def test_deleted_positions_agree_with_a_set(before: list[int], below: int, after
         for position in {*before, *after, below, 0, 2_047, 2_048, 4_095, 4_300}:
             assert (position in same) == (position in model)
             assert same.count_below(position) == sum(one < position for one in model)
-            absent = [one for one in range(4_400) if one not in model]
             assert same.next_absent(position) == min(one for one in absent if one >= position)
             assert same.previous_absent(position) == max(
                 (one for one in absent if one <= position), default=-1

@@ -39,7 +39,7 @@ def _figures(streams: list[Stream], limits: AccountJetStream) -> Document:
         "reserved_memory": memory_reserved,
         "reserved_storage": file_reserved,
         "streams": len(streams),
-        "consumers": sum(len(stream.machine.consumers) for stream in streams),
+        "consumers": sum(len(stream.consumers) for stream in streams),
         "limits": limits_document(limits),
     }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edged.config.options import AccountJetStream
+from edged.core.consumer_defaults import CONSUMERS_DEFAULT_MAX, ConsumerBounds
 from edged.core.stream_bounds import StreamBounds
 from edged.server.jetstream.figures import reserved_bytes
-from edged.store.usage import UsageLimits
 
 if TYPE_CHECKING:
     from edged.server.jetstream.account_streams import AccountStreams
@@ -26,8 +26,8 @@ def limits_of(account: AccountStreams) -> AccountJetStream:
 def keep_limits(account: AccountStreams) -> None:
     """Let the store keep to the limits of an account."""
     limits, room = limits_of(account), account.jetstream.store.room
-    room.disk.set_limits(account.account.name, UsageLimits(limits.max_store))
-    room.memory.set_limits(account.account.name, UsageLimits(limits.max_memory))
+    room.disk.set_bytes_max(account.account.name, limits.max_store)
+    room.memory.set_bytes_max(account.account.name, limits.max_memory)
 
 
 def bounds_of(account: AccountStreams, replicas: int) -> StreamBounds:
@@ -53,6 +53,22 @@ def bounds_of(account: AccountStreams, replicas: int) -> StreamBounds:
         server_memory_bytes_max=jetstream.options.max_memory,
         server_file_bytes_reserved=file_bytes,
         server_memory_bytes_reserved=memory_bytes,
+    )
+
+
+def consumer_bounds(account: AccountStreams, replicas: int) -> ConsumerBounds:
+    """What the configuration of a consumer may ask for, of a stream with so many replicas."""
+    tiers = dict(account.account.options.jetstream_tiers)
+    tier = f"R{max(replicas, 1)}"
+    limits = tiers.get(tier, limits_of(account))
+    of_server = account.jetstream.options.limits
+    return ConsumerBounds(
+        ack_pending_max=of_server.max_ack_pending,
+        request_batch_max=of_server.max_request_batch,
+        default_consumers_max=of_server.default_max_consumers or CONSUMERS_DEFAULT_MAX,
+        account_ack_pending_max=limits.max_ack_pending,
+        account_consumers_max=limits.max_consumers,
+        is_forbidden=bool(tiers) and tier not in tiers,
     )
 
 

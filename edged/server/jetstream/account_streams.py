@@ -10,8 +10,11 @@ from edged.core.commands import RemoveStream
 from edged.core.stream_bounds import StreamBounds
 from edged.core.stream_config import StreamConfig
 from edged.server.jetstream.account_limits import bounds_of, keep_limits
+from edged.server.jetstream.consumer_advisories import consumer_action
+from edged.server.jetstream.consumers.door import ConsumerDoor
 from edged.server.jetstream.resources import is_enabled
 from edged.server.jetstream.stream import RESTORING, Stream
+from edged.server.jetstream.stream_consumers import DELETED
 from edged.store.errors import StoreError
 from edged.store.group import CATALOG
 
@@ -30,6 +33,8 @@ class AccountStreams:
         self.streams: dict[str, Stream] = {}
         # Those of them that answer direct gets.
         self.direct: dict[bytes, Stream] = {}
+        # What clients say to consumers arrives there.
+        self.consumer_door = ConsumerDoor(account, jetstream.options.domain)
         # The names of streams that are about to come from archives.
         self.restoring: set[str] = set()
         # Requests that were answered, and those that were refused.
@@ -50,21 +55,24 @@ class AccountStreams:
         self._is_serving = not self._is_serving
         if not self._is_serving:
             for stream in list(self.streams.values()):
+                stream.consumers.stop()
                 self.close(stream)
             return
         for entry in self.jetstream.store.catalog.streams.values():
             if entry.account == self.account.name and not entry.config.get(RESTORING):
-                self.open(entry)
+                self.open(entry).consumers.forget_earlier()
 
     def open(self, entry: StreamEntry) -> Stream:
         """A stream that the store has, new or from an earlier life, begins to take messages."""
         stream = self.streams[entry.name] = Stream(self, entry)
         stream.start()
+        stream.consumers.start()
         self.jetstream.origins.opened(stream)
         return stream
 
     async def remove(self, stream: Stream) -> None:
         """Remove a stream with everything in it. Raises StoreError."""
+        consumers, holds = stream.consumers.stop(DELETED), stream.origins.holds()
         self.close(stream)
         try:
             await self.jetstream.commit(CATALOG, RemoveStream(stream.group))
@@ -72,6 +80,10 @@ class AccountStreams:
             # It is still there, and may not stay deaf.
             self.open(stream.entry)
             raise
+        for hold in holds:
+            hold.release()
+        for consumer in consumers:
+            consumer_action(consumer, "DELETED", "delete")
         self.jetstream.advisories.stream_action(stream, "DELETED", "delete")
 
     def close(self, stream: Stream) -> None:

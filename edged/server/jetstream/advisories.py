@@ -55,10 +55,7 @@ class Advisories:
     def requests_dropped(self, count: int) -> None:
         """So many requests waited that all were dropped."""
         server = self._jetstream.server
-        fields: Document = {"server": server.name}
-        domain = self._jetstream.options.domain
-        if domain:
-            fields["domain"] = domain
+        fields: Document = {"server": server.name, **self._domain()}
         if server.system_account is not None:
             fields["dropped"] = count
             self.tell(server.system_account, "API.LIMIT_REACHED", "api_limit_reached", fields)
@@ -75,18 +72,60 @@ class Advisories:
         subject = f"STREAM.BATCH_ABANDONED.{stream.name}"
         self.tell(account, subject, "stream_batch_abandoned", fields)
 
-    def tell(self, account: Account, name: str, kind: str, fields: Document) -> None:
+    def snapshot_began(self, stream: Stream, state: Document, client: Document) -> None:
+        """An archive of a stream is about to be sent to the client who asked."""
+        fields = {"stream": stream.name, "state": state, "client": client}
+        subject = f"STREAM.SNAPSHOT_CREATE.{stream.name}"
+        self.tell(stream.account.account, subject, "snapshot_create", fields)
+
+    def snapshot_ended(self, stream: Stream, start_ns: int, client: Document, error: str) -> None:
+        """It was sent, or given up for this error."""
+        fields = {"stream": stream.name, **self._period(start_ns), "client": client}
+        if error:
+            # Behind the domain, as nats-server has it.
+            fields |= self._domain() | {"error": error}
+        subject = f"STREAM.SNAPSHOT_COMPLETE.{stream.name}"
+        self.tell(stream.account.account, subject, "snapshot_complete", fields)
+
+    def restore_began(self, account: Account, stream_name: str, client: Document) -> None:
+        """A client is about to send an archive."""
+        fields = {"stream": stream_name, "client": client}
+        self.tell(account, f"STREAM.RESTORE_CREATE.{stream_name}", "restore_create", fields)
+
+    def restore_ended(
+        self, account: Account, stream_name: str, start_ns: int, size: int, client: Document
+    ) -> None:
+        """So many bytes of it came. Whether a stream came of them is told to the client alone."""
+        fields = {"stream": stream_name, **self._period(start_ns), "bytes": size, "client": client}
+        self.tell(account, f"STREAM.RESTORE_COMPLETE.{stream_name}", "restore_complete", fields)
+
+    def _period(self, start_ns: int) -> Document:
+        end_ns = self._jetstream.server.now_ns()
+        return {"start": format_rfc3339(start_ns), "end": format_rfc3339(end_ns)}
+
+    def _domain(self) -> Document:
+        domain = self._jetstream.options.domain
+        return {"domain": domain} if domain else {}
+
+    def tell(
+        self,
+        account: Account,
+        name: str,
+        kind: str,
+        fields: Document,
+        prefix: str = PREFIX,
+        types: str = TYPES,
+    ) -> None:
         """Publish an advisory, if somebody listens."""
-        subject = (PREFIX + name).encode()
+        subject = (prefix + name).encode()
         if not account.has_interest(subject):
             return
         document = {
-            "type": TYPES + kind,
+            "type": types + kind,
             "id": "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_CHARACTERS)),
             "timestamp": format_rfc3339(self._jetstream.server.now_ns()),
             **fields,
         }
-        domain = self._jetstream.options.domain
-        if domain:
-            document.setdefault("domain", domain)
+        for key, value in self._domain().items():
+            document.setdefault(key, value)
         account.publish(subject, None, compact(document).encode())

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from edged.core import api_errors
+from edged.core import api_errors, headers
 from edged.core.api_errors import ApiError, ApiFailure
 from edged.core.twins import Outbox, Subscription
 from edged.server.account import unanswered
@@ -89,13 +89,18 @@ class ApiDoor:
         messages: list[Publish],
         origin: Outbox | None,
     ) -> None:
+        # An account without JetStream may use that of another one.
+        exchange = None if account.is_enabled else account.account.exchange
         for message in messages:
+            if exchange is not None and exchange.services.match(message[0]).plain:
+                continue
             name = message[0][prefix_bytes:]
             if name.startswith(DIRECT_GET):
                 if not self._direct_get.answer(account, name[len(DIRECT_GET) + 1 :], message):
                     unanswered(origin, message[0], message[1])
             elif name.startswith(NEXT_MESSAGE):
-                unanswered(origin, message[0], message[1])
+                if not account.consumer_door.pull(name[len(NEXT_MESSAGE) :], message):
+                    unanswered(origin, message[0], message[1])
             else:
                 self._note(account, name, message, origin)
 
@@ -144,7 +149,7 @@ class ApiDoor:
     def _note(self, account: AccountStreams, name: bytes, message: Publish, origin: Outbox | None) -> None:
         """Let a request wait for its turn, if it is one."""
         found = find_endpoint(name.decode("utf-8", "replace"))
-        if found is None:
+        if found is None or (found[0].is_private and not _is_consumer(account, found[1])):
             return
         requester = origin.owner if origin is not None else None
         if not isinstance(requester, ClientConnection):
@@ -231,17 +236,25 @@ class ApiDoor:
 
     def _answer(self, request: ApiRequest, document: Document, is_failed: bool) -> None:
         account, endpoint = request.account, request.endpoint
-        is_noted = is_failed or not endpoint.is_unnoted
+        is_noted = not endpoint.is_private and (is_failed or not endpoint.is_unnoted)
         if is_noted and account.is_enabled:
             account.requests += 1
             account.errors += is_failed
         body = compact({"type": TYPES + endpoint.type, **document})
         if request.reply is not None:
-            account.account.publish(request.reply, None, body.encode())
+            block = headers.encode(request.answer_headers) if request.answer_headers else b""
+            account.account.publish(request.reply, None, block + body.encode(), len(block) or -1)
         if is_noted:
             self._jetstream.advisories.answered(
                 account.account, request.client, request.subject, request.body, body
             )
+
+
+def _is_consumer(account: AccountStreams, arguments: tuple[str, ...]) -> bool:
+    """Whether there is the consumer that these name."""
+    stream_name, name = arguments
+    stream = account.streams.get(stream_name)
+    return stream is not None and stream.consumers.find(name) is not None
 
 
 def _nobody() -> Document:

@@ -44,6 +44,8 @@ class ApiRequest:
     headers: bytes
     body: bytes
     requester: ClientConnection | None  # None when it did not come from a client
+    # What the answer has in its headers.
+    answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     @property
     def jetstream(self) -> JetStream:
@@ -57,10 +59,7 @@ class ApiRequest:
 
     def fields(self, shape: Structure) -> Document:
         """The body, read as this shape; what it leaves out is not there. Raises ApiFailure."""
-        try:
-            return read_request(self.body, shape, self.is_strict)
-        except JsonError as error:
-            raise ApiFailure(api_errors.invalid_json(str(error))) from None
+        return read_request(self.body, shape, self.is_strict)
 
     def options(self, shape: Structure) -> Document:
         """The same where a body that is neither an object nor a list says nothing. Raises ApiFailure."""
@@ -84,10 +83,14 @@ class ApiRequest:
         except JsonError:
             return False
 
-    def check_right(self) -> None:
-        """Raises ApiFailure when it wants another level of the API, or its account has no JetStream."""
+    def check_level(self) -> None:
+        """Raises ApiFailure when it wants another level of the API."""
         if asks_too_much(self.headers):
             raise ApiFailure(api_errors.REQUIRED_API_LEVEL)
+
+    def check_right(self) -> None:
+        """Raises ApiFailure when it wants another level of the API, or its account has no JetStream."""
+        self.check_level()
         if not self.account.is_enabled:
             raise ApiFailure(api_errors.NOT_ENABLED_FOR_ACCOUNT)
 
@@ -130,7 +133,8 @@ class Endpoint:
 
     `is_unconditional`: it asks for itself whether the requester has a right to it. `is_reading`:
     it changes nothing, and waits in a queue of its own size. `is_unnoted`: a success is neither counted nor
-    told to auditors.
+    told to auditors. `is_private`: a failure is not, either; it speaks
+    to one consumer, and without that nobody answers.
     """
 
     name: str
@@ -142,3 +146,4 @@ class Endpoint:
     is_unconditional: bool = False
     is_reading: bool = False
     is_unnoted: bool = False
+    is_private: bool = False

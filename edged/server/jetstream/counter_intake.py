@@ -4,6 +4,7 @@ Rules: a total depends on all that was stored before, so nothing of the stream m
 computed: the messages of a counter stream go in batches, one at a time. Within a batch a subject is counted
 on from its message before, if that one cannot be refused any more; otherwise the batch ends there. What the
 machine refuses before it looks at increments is left to it, so that the first fault is the one that is named.
+Whatever waits here is known to JetStream, which lets publishers wait when it is too much.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from edged.core import counters, headers
-from edged.core.api_errors import ApiError
+from edged.core.api_errors import STREAM_NOT_FOUND, ApiError
 from edged.core.frames import HEADER_SIZE_MASK
 from edged.core.publish_headers import STREAM_SOURCE, fields_of
 from edged.core.publish_rules import HEADER_BYTES_MAX
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 BATCH_MAX: Final = 1024
 RETRY_S: Final = 0.001
 """How soon it is tried again when something else of the stream is on its way, such as a purge."""
+
+JOB_BYTES: Final = 400
+"""What a message takes in memory while it waits, besides its subject and data."""
 
 # Told the messages as they were submitted, their totals, and what became of them.
 Done = Callable[[Sequence[Publish], Sequence[str], Sequence[Outcome] | StoreError], None]
@@ -62,11 +66,13 @@ class CounterIntake:
 
     def submit(self, messages: Sequence[Publish], done: Done, *, together: bool) -> None:
         """Count these when their turn comes; `together`: all are taken, or none."""
+        self._jetstream.hold(_bytes_of(messages))
         if together:
             self._waiting.append(_Job(messages, done, True))
         else:
             self._waiting.extend(_Job([message], done, False) for message in messages)
         self._run()
+        self._jetstream.crowd()
 
     def lend(self, guest: Guest) -> None:
         """Let somebody else count: nothing of the stream is on its way until the turn of the guest ends."""
@@ -88,11 +94,18 @@ class CounterIntake:
         self._is_busy = False
         self._run()
 
+    def _try_again(self) -> None:
+        self._go_on()
+        self._jetstream.server.flush()
+
     def _begin(self) -> None:
-        self._is_busy = True
         group = self._stream.entry.group
+        if self._jetstream.store.groups.get(group.number) is not group:
+            self._refuse_all()
+            return
+        self._is_busy = True
         if group.next_index > group.applied + 1:
-            self._jetstream.server.deadlines.after(RETRY_S, self._go_on)
+            self._jetstream.server.deadlines.after(RETRY_S, self._try_again)
             return
         first = self._waiting[0]
         if not isinstance(first, _Job):
@@ -108,6 +121,14 @@ class CounterIntake:
         self._jetstream.committer.submit_appends(self._stream.group, messages, self._jetstream.now_ns(), done)
         self._jetstream.crowd()
 
+    def _refuse_all(self) -> None:
+        """The stream is gone."""
+        waiting, self._waiting = self._waiting, deque()
+        for job in waiting:
+            if isinstance(job, _Job):
+                self._jetstream.hold(-_bytes_of(job.messages))
+                job.done(job.messages, (), [Refused(STREAM_NOT_FOUND)] * len(job.messages))
+
     def _batch(self) -> list[tuple[_Job, list[str]]]:
         """What is submitted at once, and its totals. What cannot be counted is refused."""
         jobs: list[tuple[_Job, list[str]]] = []
@@ -120,6 +141,7 @@ class CounterIntake:
             if any(message[0] in uncertain for message in job.messages) or (job.is_alone and jobs):
                 break
             self._waiting.popleft()
+            self._jetstream.hold(-_bytes_of(job.messages))
             counted = self._counted(job, known)
             if isinstance(counted, ApiError):
                 job.done(job.messages, (), [Refused(counted)] * len(job.messages))
@@ -179,3 +201,7 @@ class CounterIntake:
             job.done(job.messages, values, result if isinstance(result, StoreError) else result[position:end])
             position = end
         self._go_on()
+
+
+def _bytes_of(messages: Sequence[Publish]) -> int:
+    return sum(JOB_BYTES + len(subject) + len(data) for subject, _, _, data in messages)

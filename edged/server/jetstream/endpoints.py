@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from edged.core.gotime import ZERO_TIME
 from edged.server.jetstream import (
     account_api,
     cluster_api,
@@ -19,6 +21,7 @@ from edged.server.jetstream import (
 from edged.server.jetstream.api_request import Endpoint
 
 _PAGE: Final = {"total": 0, "offset": 0, "limit": 0}
+_NOT_PAUSED: Final = {"paused": False, "pause_until": ZERO_TIME}
 
 
 def _fields(**values: Any) -> MappingProxyType[str, Any]:
@@ -26,6 +29,8 @@ def _fields(**values: Any) -> MappingProxyType[str, Any]:
 
 
 _reading: Final = partial(Endpoint, is_reading=True)
+# These look at what they were sent before they ask for a right.
+_changing_consumer: Final = partial(Endpoint, is_unconditional=True)
 _clustered: Final = partial(Endpoint, service=cluster_api.refuse, is_unconditional=True)
 
 _ALL: Final = (
@@ -58,6 +63,24 @@ _ALL: Final = (
         "consumer_list_response",
         consumer_api.listing,
         failed=_fields(**_PAGE, consumers=[]),
+    ),
+    _changing_consumer("CONSUMER.CREATE", "consumer_create_response", consumer_api.create, 1, sys.maxsize),
+    _changing_consumer(
+        "CONSUMER.DURABLE.CREATE", "consumer_create_response", consumer_api.durable_create, 2, 2
+    ),
+    _changing_consumer(
+        "CONSUMER.PAUSE", "consumer_pause_response", consumer_api.pause, 2, 2, failed=_fields(**_NOT_PAUSED)
+    ),
+    _changing_consumer("CONSUMER.UNPIN", "consumer_unpin_response", consumer_api.unpin, 2, 2),
+    _changing_consumer(
+        "CONSUMER.RESET",
+        "consumer_reset_response",
+        consumer_api.reset,
+        2,
+        2,
+        failed=_fields(reset_seq=0),
+        is_unnoted=True,
+        is_private=True,
     ),
     _reading("CONSUMER.INFO", "consumer_info_response", consumer_api.info, 2, 2, is_unconditional=True),
     Endpoint("CONSUMER.DELETE", "consumer_delete_response", consumer_api.delete, 2, 2),

@@ -35,6 +35,11 @@ def reserved_bytes(streams: Iterable[Stream]) -> tuple[int, int]:
     return memory_bytes, file_bytes
 
 
+def consumer_count(stream: Stream) -> int:
+    """How many consumers a stream has, as far as clients see them."""
+    return sum(not consumer.config.direct for consumer in stream.consumers)
+
+
 def server_figures(jetstream: JetStream) -> Document:
     """What all accounts have together, as monitoring shows it."""
     streams = list(jetstream.streams())
@@ -50,7 +55,7 @@ def server_figures(jetstream: JetStream) -> Document:
 
 def stream_figures(streams: list[Stream], *, led: bool = False) -> Document:
     """How much there is of everything; with `led` also what this server leads, which is all of it."""
-    consumers = sum(len(stream.machine.consumers) for stream in streams)
+    consumers = sum(consumer_count(stream) for stream in streams)
     return {
         "streams": len(streams),
         **({"streams_leader": len(streams)} if led and streams else {}),

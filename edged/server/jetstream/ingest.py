@@ -89,6 +89,10 @@ class Ingest:
         if self._schedules is not None:
             self._schedules.tick(now_ns)
 
+    def next_ns(self) -> int | None:
+        """When a message is to be published next; None when that is not known of any."""
+        return None if self._schedules is None else self._schedules.next_ns()
+
     def close(self) -> None:
         """The stream goes, or is configured otherwise: forget what has not come to its end."""
         self._preparation.close()

@@ -17,10 +17,12 @@ import trio
 from edged.committer import LocalCommitter
 from edged.core.batch_limits import BatchLimits, OpenBatches
 from edged.core.commands import RemoveStream
+from edged.core.limits import COUNTER_QUEUE_BYTES_MAX
 from edged.core.stream_machine import Outcome
 from edged.server.jetstream.account_streams import AccountStreams
 from edged.server.jetstream.advisories import Advisories
 from edged.server.jetstream.api_door import ApiDoor
+from edged.server.jetstream.consumers.turns import Turns
 from edged.server.jetstream.origins import Origins
 from edged.server.jetstream.recovery_log import tell_recovery
 from edged.server.jetstream.resources import store_directory, with_shares
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from edged.server.server import Server
 
 TICK_S = 0.25
-"""How often messages that have outlived their time are looked for."""
+"""How often all streams are looked at for what is due by the clock. For what is sooner they have alarms."""
 TEND_S = 1.0
 """How often the disk is looked after."""
 
@@ -71,11 +73,13 @@ class JetStream:
         self.advisories = Advisories(self)
         self.door = ApiDoor(self)
         self.origins = Origins(self)
+        self.turns = Turns(server)
         self._last_ns = max((entry.log.last_ts_ns for entry in store.catalog.streams.values()), default=0)
         self._is_flush_planned = False
         self._room = trio.Event()
-        # Whether somebody submitted messages although the committer had its fill.
+        # Whether somebody submitted messages although the committer, or the queue before it, had its fill.
         self.is_crowded = False
+        self._held_bytes = 0
         self._remove_incomplete()
         for account in server.accounts.values():
             self._serve(account)
@@ -101,6 +105,7 @@ class JetStream:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.door.run)
             nursery.start_soon(self.origins.run)
+            nursery.start_soon(self.turns.run)
             nursery.start_soon(self._tend)
 
     async def _tend(self) -> None:
@@ -117,6 +122,8 @@ class JetStream:
 
     def close(self) -> None:
         """Make everything durable that was acknowledged in a weaker mode, and let go of the store."""
+        for stream in self.streams():
+            stream.consumers.stop()
         try:
             self.committer.close()
         finally:
@@ -132,8 +139,13 @@ class JetStream:
 
     def flush(self) -> None:
         """Write what this turn has submitted; called before what it has to say is written to sockets."""
-        committer = self.committer
+        committer, turns = self.committer, self.turns
+        turns.take()
         committer.flush()
+        if turns.are_waiting:
+            # What was stored here and now is delivered at once; the journal hears of it with the next batch.
+            turns.take()
+            turns.go_on()
         due_ns = committer.flush_due_ns
         if due_ns is not None and not self._is_flush_planned:
             self._is_flush_planned = True
@@ -157,19 +169,33 @@ class JetStream:
             raise result
         return result[0]
 
+    def hold(self, size: int) -> None:
+        """So many bytes wait for their turn to be submitted or, below 0, wait no more."""
+        self._held_bytes += size
+        assert self._held_bytes >= 0, self._held_bytes
+
     def crowd(self) -> None:
-        """Messages were submitted: let whoever publishes to streams wait, if that is enough for now."""
-        if self.committer.is_full and not self.is_crowded:
+        """Messages have come: let whoever publishes to streams wait, if that is enough for now."""
+        if (self.committer.is_full or self._is_holding_enough) and not self.is_crowded:
             self.is_crowded = True
             self._room = trio.Event()
             self.committer.when_there_is_room(self._make_room)
 
     async def room(self) -> None:
-        """Wait until the committer takes more."""
+        """Wait until more is taken."""
         while self.is_crowded:
             await self._room.wait()
 
+    @property
+    def _is_holding_enough(self) -> bool:
+        return self._held_bytes >= COUNTER_QUEUE_BYTES_MAX
+
     def _make_room(self) -> None:
+        """The committer takes more."""
+        if self._is_holding_enough:
+            # Some of it is submitted after each batch, and then this is called again.
+            self.committer.when_there_is_room(self._make_room)
+            return
         self.is_crowded = False
         self._room.set()
         self.server.tasks_waiting = True

@@ -87,6 +87,7 @@ async def delete(request: ApiRequest) -> Document:
     if isinstance(outcome, Refused):
         # Not counted as an error: the request as such was right.
         return {"error": _missing(stream, seq).document()}
+    stream.consumers.removed()
     return {"success": True}
 
 

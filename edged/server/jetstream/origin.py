@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from edged.core.commands import Delete
 from edged.core.short_names import stream_identity
 
 if TYPE_CHECKING:
     from edged.core.source_config import StreamSource
+    from edged.server.jetstream.origin_hold import OriginHold
     from edged.server.jetstream.stream import Stream
     from edged.store.message_reads import ReadBatch
 
@@ -54,11 +54,11 @@ class Origin(Protocol):
 class LocalOrigin:
     """A stream of this server, of whatever account. Its log is read as it is."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, hold: OriginHold) -> None:
         self.stream = stream
+        self.hold = hold
         self.identity = stream_identity(stream.created_ns)
         self._wake: Wake | None = None
-        self._settled_to = 0
 
     def open(self, wake: Wake) -> None:
         self.close()
@@ -87,16 +87,6 @@ class LocalOrigin:
         return self.stream.log.count_matching(filters, from_seq)
 
     def settle(self, filters: Filters, to_seq: int) -> None:
-        """A work queue lets go of what was taken over, as its consumers would have it do."""
-        stream = self.stream
-        if stream.config.retention != "workqueue":
-            return
-        seq = stream.log.next_matching(filters, self._settled_to + 1)
-        while seq is not None and seq <= to_seq:
-            stream.jetstream.committer.submit(stream.group, Delete(seq, erase=False), _settled)
-            seq = stream.log.next_matching(filters, seq + 1)
-        self._settled_to = max(self._settled_to, to_seq)
-
-
-def _settled(_result: object) -> None:
-    """A message that could not be removed is settled again when a reader next begins."""
+        """A stream that keeps messages for its consumers lets go of what was taken over."""
+        if self.stream.config.retention != "limits":
+            self.hold.settle(filters, to_seq)

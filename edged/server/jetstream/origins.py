@@ -24,6 +24,7 @@ from edged.core.limits import SERVICE_IMPORT_DEPTH_MAX
 from edged.core.subjects import is_subset
 from edged.server.jetstream.mirroring import MirrorReader
 from edged.server.jetstream.origin import LocalOrigin, Origin
+from edged.server.jetstream.origin_hold import OriginHold, hold_name
 from edged.server.jetstream.origin_reader import Document, OriginReader
 from edged.server.jetstream.sourcing import SourceReader
 from edged.store.errors import StoreError
@@ -66,6 +67,15 @@ class StreamOrigins:
         """Take nothing more."""
         for reader in self.readers:
             reader.close()
+
+    def holds(self) -> list[OriginHold]:
+        """What keeps messages of origins for it."""
+        found = [reader.origin for reader in self.readers]
+        return [origin.hold for origin in found if isinstance(origin, LocalOrigin)]
+
+    def hold_names(self) -> set[str]:
+        """The names of what may do so, of origins that are there or not."""
+        return {hold_name(reader.stream, reader.source, reader.DELIVERY) for reader in self.readers}
 
     def described(self) -> Document:
         """The fields of STREAM.INFO about them."""
@@ -140,7 +150,9 @@ class Origins:
             self._absent.setdefault(reader.source.name, set()).add(reader)
             return found
         known = reader.origin
-        return known if isinstance(known, LocalOrigin) and known.stream is found else LocalOrigin(found)
+        if isinstance(known, LocalOrigin) and known.stream is found:
+            return known
+        return LocalOrigin(found, OriginHold(found, reader.stream, reader.source, reader.DELIVERY))
 
     def _stream_of(self, reader: OriginReader) -> Stream | ApiError:
         account, source = reader.stream.account, reader.source

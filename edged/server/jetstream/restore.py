@@ -29,6 +29,7 @@ from edged.core.stream_config import STREAM, StreamConfig
 from edged.core.stream_rules import check_create
 from edged.core.twins import Subscription
 from edged.server.jetstream.api_request import ApiRequest, Document
+from edged.server.jetstream.consumer_archives import ConsumerRestore
 from edged.server.jetstream.stream import CREATED, RESTORING
 from edged.server.jetstream.stream_info import described
 from edged.server.monitoring.gojson import compact
@@ -95,7 +96,8 @@ def restore(request: ApiRequest) -> Document:
     if name in account.restoring:
         raise ApiFailure(api_errors.STREAM_NAME_EXIST_RESTORE_FAILED)
     incoming = Restore(account, checked)
-    request.jetstream.server.nursery.start_soon(incoming.run)
+    request.jetstream.advisories.restore_began(account.account, name, request.client())
+    request.jetstream.server.nursery.start_soon(incoming.run, request.client())
     return {"deliver_subject": incoming.subject.decode()}
 
 
@@ -118,6 +120,7 @@ class Restore:
         self._config = config
         self._send, self._receive = trio.open_memory_channel[tuple[bytes, bytes | None]](CHUNKS_MAX)
         self._is_flooded = False
+        self._bytes = 0
         token = secrets.token_hex(8)
         self.subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{token}".encode()
         self._limits = ArchiveLimits(self._jetstream.options.max_store, self._server.options.max_payload)
@@ -125,8 +128,9 @@ class Restore:
         account.restoring.add(config.name)
         account.account.subscribe(self._chunks)
 
-    async def run(self) -> None:
+    async def run(self, client: Document) -> None:
         """Take the archive and make the stream of it."""
+        start_ns = self._server.now_ns()
         reply: bytes | None = None
         failed: str | ApiError | None = None
         document: Document = {}
@@ -150,13 +154,17 @@ class Restore:
             refusal = api_errors.stream_restore(failed) if isinstance(failed, str) else failed
             self._server.log.warn("restore failed", stream=self._config.name, reason=refusal.description)
             document = {"error": refusal.document()}
+        account = self._account.account
+        self._jetstream.advisories.restore_ended(account, self._config.name, start_ns, self._bytes, client)
         if reply is not None:
             self._answer(reply, {"type": CREATE_TYPE, **document})
 
     def _arrived(self, subscription: Subscription, messages: list[Publish], origin: Outbox | None) -> None:
         for _, reply, header_bytes, data in messages:
+            chunk = data[max(header_bytes, 0) :]
+            self._bytes += len(chunk)
             try:
-                self._send.send_nowait((data[max(header_bytes, 0) :], reply))
+                self._send.send_nowait((chunk, reply))
             except trio.WouldBlock:
                 self._is_flooded = True
         self._server.tasks_waiting = True
@@ -211,9 +219,13 @@ class Restore:
             await self._store_messages(file, contents, group)
             async with jetstream.catalog_lock:
                 config = _checked(self._account, config)
+                consumers = ConsumerRestore(self._account, config, group)
+                for consumer in contents.consumers:
+                    await consumers.make(consumer, jetstream.store.stream(group).log.last_seq)
                 stored = {**config.document(), CREATED: contents.created_ns or jetstream.now_ns()}
                 await jetstream.commit(CATALOG, PutStream(*identity, stored))
                 stream = self._account.open(jetstream.store.stream(group))
+                jetstream.advisories.stream_action(stream, "CREATED", "create")
         except Exception:  # Not when the daemon ends: then the next one removes what has the mark.
             await jetstream.commit(CATALOG, RemoveStream(group))
             raise

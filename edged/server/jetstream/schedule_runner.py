@@ -46,7 +46,7 @@ class ScheduleRunner:
         self._table = ScheduleTable()
         log = stream.log
         for seq in log.last_seqs((b">",)):
-            message = log.get(seq)
+            message = log.peek(seq)
             if message is not None and message.header_bytes:
                 block = message.data[: message.header_bytes]
                 self._table.stored(seq, message.ts_ns, message.subject, block, zone_of)
@@ -60,6 +60,11 @@ class ScheduleRunner:
                 kept = self._stream.log.peek(seq) if block else None
                 ts_ns = kept.ts_ns if kept is not None else 0
                 self._table.stored(seq, ts_ns, subject, block, zone_of)
+        self._stream.alarm.set(self.next_ns())
+
+    def next_ns(self) -> int | None:
+        """When the next one is due; None when there is none that is not on its way already."""
+        return self._table.next_ns()
 
     def tick(self, now_ns: int) -> None:
         """Fire what is due."""
@@ -67,7 +72,7 @@ class ScheduleRunner:
             self._fire(due, now_ns)
 
     def _fire(self, due: Due, now_ns: int) -> None:
-        message = self._stream.log.get(due.seq)
+        message = self._stream.log.peek(due.seq)
         if message is None:
             self._table.removed(due.seq)
             return
@@ -92,7 +97,7 @@ class ScheduleRunner:
         """Headers and payload of the message that a schedule publishes in place of itself."""
         subject = schedules.source_of(block)
         seq = None if subject is None else self._stream.log.last_of(subject)
-        message = None if seq is None else self._stream.log.get(seq)
+        message = None if seq is None else self._stream.log.peek(seq)
         if message is None:
             return None
         return message.data[: message.header_bytes], message.data[message.header_bytes :]

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from edged.core.stream_config import StreamConfig
 from edged.core.stream_machine import MessageLog, StreamMachine
 from edged.core.twins import Subscription
+from edged.server.jetstream.alarm import Alarm
 from edged.server.jetstream.ingest import Ingest
 from edged.server.jetstream.origins import StreamOrigins
+from edged.server.jetstream.stream_consumers import StreamConsumers
+from edged.store.errors import StoreError
 from edged.store.message_reads import MessageReads
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 MARKERS_MAX = 1024
 """How many delete markers are submitted at a time."""
+EXPIRY_PAUSE_NS = 250_000_000
+"""How long after one removal of old messages the next one comes, which costs a commit for however many."""
 RESTORING = "edged.restoring"
 """Marks, in the configuration that is stored, a stream of which not all messages are there yet."""
 CREATED = "edged.created"
@@ -37,11 +42,14 @@ class Stream:
         self.entry = entry
         self.name = entry.name
         self.config = StreamConfig.stored(entry.config)
+        self.alarm = Alarm(self.jetstream.server.deadlines, self.jetstream.now_ns, self._ring)
         self.ingest = Ingest(self)
         self.origins = StreamOrigins(self)
+        self.consumers = StreamConsumers(self)
         self.listeners: list[Callable[[], None]] = []
         self._subscriptions: list[Subscription] = []
         self._is_expiring = False
+        self._expired_ns = 0
 
     @property
     def group(self) -> int:
@@ -88,6 +96,7 @@ class Stream:
     def stop(self) -> None:
         """Listen no more."""
         self.account.direct.pop(self.name.encode(), None)
+        self.alarm.cancel()
         self.ingest.close()
         self.origins.close()
         for subscription in self._subscriptions:
@@ -101,21 +110,43 @@ class Stream:
         self.ingest = Ingest(self)
         self.origins = StreamOrigins(self)
         self.start()
+        # Limits that shrank have taken messages.
+        self.consumers.removed()
 
     def stored(self) -> None:
         """Messages were stored."""
+        self.consumers.stored()
         for listener in self.listeners:
             listener()
 
     def tick(self, now_ns: int) -> None:
-        """Let go of what has outlived its time."""
+        """Do what is due, and be there in time for what is due soon."""
         self.ingest.tick(now_ns)
+        self.consumers.tick(now_ns)
+        self._expire(now_ns)
+        self.alarm.set(self.ingest.next_ns())
+        expires_ns = None if self._is_expiring else self.machine.expiry.next_ns(self.log)
+        if expires_ns is not None:
+            expires_ns = max(expires_ns, self._expired_ns + EXPIRY_PAUSE_NS)
+            # What is over and still there could not be removed just now.
+            if expires_ns > now_ns:
+                self.alarm.set(expires_ns)
+
+    def _ring(self) -> None:
+        # What was on its way to the disk may come back when the stream is gone.
+        if self.account.streams.get(self.name) is self:
+            self.tick(self.jetstream.now_ns())
+            self.jetstream.server.flush()
+
+    def _expire(self, now_ns: int) -> None:
+        """Let go of what has outlived its time."""
         if self._is_expiring:
             return
         machine, committer = self.machine, self.jetstream.committer
         command = machine.expired(now_ns)
         if command is not None:
             self._is_expiring = True
+            self._expired_ns = now_ns
             committer.submit(self.group, command, self._expired)
         elif machine.unmarked:
             self._is_expiring = True
@@ -123,6 +154,10 @@ class Stream:
 
     def _expired(self, result: object) -> None:
         self._is_expiring = False
+        if not isinstance(result, StoreError) and self.machine.unmarked:
+            self.alarm.set(0)
+            self.jetstream.server.tasks_waiting = True
+        self.consumers.removed()
 
     def _marked(self, result: object) -> None:
         self._is_expiring = False

@@ -66,6 +66,7 @@ async def update(request: ApiRequest) -> Document:
         account.bounds(asked.config.num_replicas),
         account.configs(),
         pedantic=asked.pedantic,
+        consumers=() if known is None else known.consumers.uses(),
         subject_name=name,
     )
     stream = account.stream(name)
@@ -74,10 +75,15 @@ async def update(request: ApiRequest) -> Document:
     command = PutStream(stream.group, entry.stream_id, entry.account, entry.name, stored)
     # Messages of origins are submitted as the configuration is: none of them may be on its way.
     await stream.origins.rest()
+    holds = stream.origins.holds()
     try:
         await request.jetstream.commit(CATALOG, command)
     finally:
         stream.reconfigure()
+    kept = stream.origins.hold_names()
+    for hold in holds:
+        if hold.name not in kept:
+            hold.release()
     request.jetstream.advisories.stream_action(stream, "UPDATED", "modify")
     return described(stream, with_cluster=False)
 
@@ -129,7 +135,7 @@ async def purge(request: ApiRequest) -> Document:
     if stream.config.deny_purge:
         raise ApiFailure(api_errors.stream_purge_failed("stream purge not permitted"))
     subject = options.get("filter", "").encode()
-    purged = await request.jetstream.commit(stream.group, Purge(seq, subject, keep))
+    purged = await stream.consumers.purge(Purge(seq, subject, keep))
     return {"success": True, "purged": purged}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.gotime import format_rfc3339
 from edged.core.stream_rules import with_server
+from edged.server.jetstream.figures import consumer_count
 from edged.server.monitoring.answers import shown
 from edged.server.monitoring.gojson import text
 from edged.version import NATS_VERSION
@@ -75,7 +76,7 @@ def state(stream: Stream, details: StateDetails | None = None) -> Document:
         }
         if details.with_deleted:
             optional |= {"deleted": stream.reads.deleted_seqs(), "lost": _lost(stream)}
-    return {**document, **shown(optional), "consumer_count": len(stream.machine.consumers)}
+    return {**document, **shown(optional), "consumer_count": consumer_count(stream)}
 
 
 def subjects_of(stream: Stream, filter_: str, offset: int, limit: int) -> tuple[int, dict[str, int]]:

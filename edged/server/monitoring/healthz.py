@@ -96,7 +96,7 @@ def _jetstream_problem(server: Server, options: HealthzOptions) -> Problem | Non
     if options.stream and stream is None:
         error = f'JetStream stream "{options.stream}" not found on account "{name}"'
         return Problem(404, "unavailable", "STREAM", error, name, options.stream)
-    if options.consumer:
+    if options.consumer and (stream is None or stream.consumers.find(options.consumer) is None):
         error = f'JetStream consumer "{options.consumer}" not found for stream "{options.stream}" on account'
         error = f'{error} "{name}"'
         return Problem(404, "unavailable", "CONSUMER", error, name, options.stream, options.consumer)

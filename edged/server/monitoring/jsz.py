@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edged.config.jetstream_options import JetStreamOptions
 from edged.config.options import AccountJetStream
+from edged.core.consumer_defaults import CONSUMERS_DEFAULT_MAX
 from edged.core.gotime import format_rfc3339
 from edged.server.jetstream.account_limits import NOTHING
 from edged.server.jetstream.figures import server_figures, stream_figures, used_bytes
@@ -23,11 +24,11 @@ from edged.version import API_LEVEL
 
 if TYPE_CHECKING:
     from edged.server.account import Account
+    from edged.server.jetstream.consumers.consumer import Consumer
     from edged.server.jetstream.stream import Stream
     from edged.server.server import Server
 
 LIMIT_DEFAULT = 1024
-DEFAULT_MAX_CONSUMERS = 1000
 _UNSIGNED_MASK = 2**64 - 1
 
 
@@ -126,7 +127,7 @@ def limits(jetstream: JetStreamOptions) -> Document:
             "max_ack_pending": bounds.max_ack_pending,
             "max_ha_assets": bounds.max_ha_assets,
             "max_duplicate_window": nanoseconds(bounds.duplicate_window_s),
-            "default_max_consumers": bounds.default_max_consumers or DEFAULT_MAX_CONSUMERS,
+            "default_max_consumers": bounds.default_max_consumers or CONSUMERS_DEFAULT_MAX,
             "max_batch_inflight_per_stream": bounds.batch_max_inflight_per_stream,
             "max_batch_inflight_total": bounds.batch_max_inflight_total,
             "max_batch_size": bounds.batch_max_messages,
@@ -186,6 +187,16 @@ def _account_detail(server: Server, account: Account, options: JszOptions) -> Do
     return document
 
 
+def _consumer_detail(consumer: Consumer, options: JszOptions) -> Document:
+    # As below.
+    from edged.server.jetstream.consumer_info import listed
+
+    document = listed(consumer)
+    if not options.config:
+        del document["config"]
+    return document
+
+
 def _stream_detail(stream: Stream, options: JszOptions) -> Document:
     # Much code that is there when there are streams.
     from edged.server.jetstream.stream_info import described
@@ -196,5 +207,13 @@ def _stream_detail(stream: Stream, options: JszOptions) -> Document:
     if options.config:
         document["config"] = stream.config.document()
     document["state"] = shown_stream["state"]
+    if options.consumers:
+        consumers = stream.consumers
+        details = {"consumer_detail": consumers.public()}
+        if options.direct_consumers:
+            details["direct_consumer_detail"] = consumers.direct()
+        document |= {
+            key: [_consumer_detail(one, options) for one in found] for key, found in details.items() if found
+        }
     document |= {key: shown_stream[key] for key in ("mirror", "sources") if key in shown_stream}
     return document

@@ -132,6 +132,9 @@ class MonitoringServices:
             raise BadRequest(f'account "{name}" not found', FAILED)
         if not is_enabled(self._server, account):
             raise BadRequest(f'account "{name}" not jetstream enabled', FAILED)
+        if not options.get("streams"):
+            # Here consumers are shown with their streams only.
+            options = {**options, "consumer": False}
         return self._document("jsz", {**options, "account": name})["account_details"][0]
 
     def _info_of_subject(self, request: Request) -> None:

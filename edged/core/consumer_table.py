@@ -1,0 +1,233 @@
+"""The consumers of one stream: commands about them, and what happens to them when messages go.
+
+Rules: everything here runs where a command is applied. A message that is gone from the stream is pending with
+nobody; whoever removes messages says so here. Numbers of consumers are never given twice. A consumer that is
+volatile is unknown to the journal: it is not in checkpoints, and nothing that the stream keeps depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from edged.core.api_errors import CONSUMER_NOT_FOUND, ApiError
+from edged.core.archive_parts import ConsumerPosition
+from edged.core.commands import (
+    ACK_ALL,
+    GIVEN_UP,
+    Ack,
+    Dispatch,
+    PutConsumer,
+    RemoveConsumer,
+    ResetConsumer,
+)
+from edged.core.consumer_config import ConsumerConfig
+from edged.core.consumer_machine import ConsumerMachine, Dropped, Pending, Position
+from edged.core.consumer_start import start_of
+from edged.core.interest import Interest
+from edged.core.message_log import MessageLog
+from edged.core.retention import Retention
+from edged.core.subjects import is_subset
+
+STATE: Final = "edged.state"
+"""Where the configuration of a consumer that comes from an archive says how far it is."""
+
+ConsumerCommand = PutConsumer | RemoveConsumer | ResetConsumer | Dispatch | Ack
+
+
+class ConsumerTable:
+    """Consumers by number."""
+
+    __slots__ = (
+        *("_first_seq", "_log", "_messages_per_subject_max", "consumers", "dropped", "highest"),
+        *("interest", "keeps_dropped", "retention"),
+    )
+
+    def __init__(self, log: MessageLog) -> None:
+        self._log = log
+        self.consumers: dict[int, ConsumerMachine] = {}
+        # The highest number that a consumer ever had.
+        self.highest = 0
+        self.interest = Interest()
+        self.retention = Retention(log, self.consumers)
+        # What was pending when it went, with the number of the consumer, for whoever tells the world.
+        self.dropped: list[tuple[int, Dropped]] = []
+        self.keeps_dropped = False
+        # Where the stream began when consumers were last told.
+        self._first_seq = 0
+        self._messages_per_subject_max = 0
+
+    def configure(self, config: dict[str, Any]) -> None:
+        """Take over a changed configuration of the stream."""
+        before = self.retention.policy
+        self.retention.policy = str(config.get("retention") or "limits")
+        self._messages_per_subject_max = int(config.get("max_msgs_per_subject", -1))
+        if self.retention.policy != before and self.consumers:
+            self.retention.sweep()
+        self.look_through()
+
+    def is_volatile(self, config: ConsumerConfig) -> bool:
+        """Whether the journal knows nothing of such a consumer.
+
+        Where consumers decide what the stream keeps it knows all of them.
+        """
+        return (config.mem_storage or config.direct) and not self.retention.is_by_acks
+
+    # --- commands ---
+
+    def apply(self, command: ConsumerCommand) -> int | ApiError:
+        """What came of it, or why nothing did."""
+        if isinstance(command, PutConsumer):
+            return self._put(command)
+        consumer = self.consumers.get(command.consumer)
+        if consumer is None:
+            return CONSUMER_NOT_FOUND
+        if isinstance(command, Dispatch):
+            return self._dispatch(consumer, command)
+        if isinstance(command, Ack):
+            return self._settle(consumer, command)
+        if isinstance(command, ResetConsumer):
+            seq = consumer.reset(command.seq)
+            self._sweep()
+            return seq
+        del self.consumers[command.consumer]
+        self._follow_interest()
+        self._sweep()
+        return 0
+
+    def _put(self, command: PutConsumer) -> int:
+        known = self.consumers.get(command.consumer)
+        if known is None:
+            consumer = ConsumerMachine(command.consumer, command.name, command.config)
+            state = command.config.get(STATE)
+            if state is None:
+                limit = self._messages_per_subject_max
+                consumer.start_at(*start_of(consumer.config, consumer.filters, self._log, limit))
+            else:
+                _take_over(consumer, ConsumerPosition.parse(state))
+            self.consumers[command.consumer] = consumer
+            self.highest = max(self.highest, command.consumer)
+            self._follow_interest()
+            return 0
+        before = known.filters
+        known.configure(command.config)
+        if known.filters != before:
+            self._follow_interest()
+            self._sweep()
+        return 0
+
+    def _dispatch(self, consumer: ConsumerMachine, command: Dispatch) -> int:
+        if consumer.dispatched(command):
+            # Some may have gone between: that was in the journal before this.
+            has = self._log.has
+            consumer.drop([seq for seq in command.seqs if seq in consumer.pending and not has(seq)])
+        if not consumer.has_acks and self.retention.is_by_acks:
+            self._release(list(command.seqs))
+        return 0
+
+    def _settle(self, consumer: ConsumerMachine, command: Ack) -> int:
+        kind, seqs = command.kind, command.seqs
+        reach = consumer.delivered.stream_seq
+        settled = consumer.settle(kind, seqs)
+        if kind == GIVEN_UP:
+            has = self._log.has
+            consumer.drop([seq for seq in settled if not has(seq)])
+        elif self.retention.is_by_acks:
+            if kind == ACK_ALL and consumer.delivered.stream_seq > reach:
+                settled += self._between(consumer, reach)
+            self._release(settled)
+        return len(settled)
+
+    def _between(self, consumer: ConsumerMachine, reach: int) -> list[int]:
+        """What a consumer has settled without a record that it was handed out."""
+        find, filters, found = self._log.next_matching, consumer.filters, []
+        seq = find(filters, reach + 1)
+        while seq is not None and seq <= consumer.delivered.stream_seq:
+            found.append(seq)
+            seq = find(filters, seq + 1)
+        return found
+
+    def _follow_interest(self) -> None:
+        self.interest.set(one for each in self.consumers.values() for one in each.filters or (b">",))
+
+    # --- messages go because of consumers ---
+
+    def _release(self, seqs: list[int]) -> None:
+        self.retention.release(seqs)
+        self._first_seq = self._log.first_seq
+
+    def _sweep(self) -> None:
+        self.retention.sweep()
+        self._first_seq = self._log.first_seq
+
+    # --- and for other reasons ---
+
+    def begin_moved(self) -> None:
+        """Messages at the start of the stream may have gone. Called often: cheap when it is not so."""
+        first_seq = self._log.first_seq
+        if first_seq != self._first_seq:
+            self._first_seq = first_seq
+            self._drop(lambda consumer: consumer.drop_below(first_seq))
+
+    def gone(self, seqs: Iterable[int]) -> None:
+        """These messages have gone."""
+        listed = list(seqs)
+        self._drop(lambda consumer: consumer.drop(listed))
+        self.begin_moved()
+
+    def look_through(self) -> None:
+        """Messages have gone, and nobody knows which."""
+        has = self._log.has
+        self._drop(lambda consumer: consumer.drop([seq for seq in consumer.held() if not has(seq)]))
+        self.begin_moved()
+
+    def purged(self, subject: bytes) -> None:
+        """Messages on a subject, empty: on all, were purged, which nobody is told one by one.
+
+        Consumers that want nothing else go on behind them.
+        """
+        subject = subject or b">"
+        log, has = self._log, self._log.has
+        for consumer in self.consumers.values():
+            consumer.drop([seq for seq in consumer.held() if not has(seq)])
+            filters = consumer.filters or (b">",)
+            if all(is_subset(one, subject) for one in filters):
+                first = log.next_matching((subject,), log.first_seq)
+                consumer.skip_to((log.last_seq + 1 if first is None else first) - 1)
+            elif any(is_subset(subject, one) for one in filters):
+                consumer.skip_to(log.first_seq - 1)
+        self._first_seq = log.first_seq
+
+    def take_dropped(self) -> list[tuple[int, Dropped]]:
+        """What was pending and has gone since this was asked last."""
+        dropped, self.dropped = self.dropped, []
+        return dropped
+
+    def _drop(self, drop: Callable[[ConsumerMachine], list[Dropped]]) -> None:
+        for number, consumer in self.consumers.items():
+            dropped = drop(consumer)
+            if self.keeps_dropped:
+                self.dropped += [(number, one) for one in dropped]
+
+    # --- checkpoints ---
+
+    def snapshot(self) -> list[Any]:
+        """Everything that a checkpoint keeps."""
+        return [
+            [number, consumer.snapshot()]
+            for number, consumer in sorted(self.consumers.items())
+            if not self.is_volatile(consumer.config)
+        ]
+
+    def restore(self, snapshot: list[Any], highest: int) -> None:
+        """The reverse of snapshot()."""
+        for number, state in snapshot:
+            self.consumers[number] = ConsumerMachine.restore(number, state)
+        self.highest = highest
+        self._follow_interest()
+
+
+def _take_over(consumer: ConsumerMachine, position: ConsumerPosition) -> None:
+    pending = {seq: Pending(one.consumer_seq, one.ts_ns) for seq, one in position.pending.items()}
+    delivered, floor = Position(*position.delivered), Position(*position.ack_floor)
+    consumer.take_over(delivered, floor, pending, position.redelivered)

@@ -1,0 +1,213 @@
+"""What a consumer has to deliver: messages that are due again, and new ones.
+
+Rules: a message is read before it is handed out, so one that cannot be read is never counted as delivered.
+Handing out changes the machine at once; the command that tells the journal of it is kept until something else
+of this consumer is submitted, or the clock ticks: a delivery alone is not worth a sync. No acknowledgement
+comes before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from edged.core.commands import GIVEN_UP, Ack, Dispatch, Seqs
+from edged.core.message import Message
+from edged.core.pending_count import PendingCount
+from edged.core.redelivery import Redelivery
+from edged.store.errors import Damaged, StoreError
+
+if TYPE_CHECKING:
+    from edged.server.jetstream.consumers.consumer import Consumer
+
+SLICE_MESSAGES: Final = 512
+SLICE_BYTES: Final = 512 * 1024
+"""What one turn delivers at most; a larger message is a turn of its own."""
+DISPATCHES_MAX: Final = 64
+"""So many deliveries are kept back at most before the journal is told."""
+
+
+class Supply:
+    """Of one consumer."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._stream = consumer.stream
+        self._machine = consumer.machine
+        self._log = consumer.stream.reads
+        self._dispatches: list[Dispatch] = []
+        config = consumer.config
+        self.pending = PendingCount(self._log, self._machine.filters)
+        self.redelivery = Redelivery(self._machine, self._wait_ns(), config.backoff)
+        # Whether there was nothing new when it was last looked for, not even beyond what may wait for acks.
+        self.is_at_end = False
+
+    def _wait_ns(self) -> int:
+        config = self._consumer.config
+        return config.ack_wait if self._machine.has_acks else 0
+
+    def configure(self, is_elsewhere: bool) -> None:
+        """The configuration has changed, or where the consumer is."""
+        config = self._consumer.config
+        self.pending.configure(self._machine.filters)
+        self.redelivery.configure(self._wait_ns(), config.backoff)
+        if is_elsewhere:
+            self.redelivery.clear()
+
+    @property
+    def count(self) -> int:
+        """How many messages it has before it."""
+        machine = self._machine
+        if machine.chosen:
+            return len(machine.chosen) + self._log.count_matching(machine.filters, machine.chosen_to + 1)
+        return self.pending.count(machine.next_seq)
+
+    # --- messages that are due again ---
+
+    def again(self, count_max: int) -> list[Message]:
+        """Messages to be delivered once more. Those that were so often enough are given up."""
+        redelivery, machine = self.redelivery, self._machine
+        found: list[Message] = []
+        while redelivery.queue and len(found) < count_max:
+            spent: list[int] = []
+            for seq in redelivery.take(count_max - len(found)):
+                if self.is_spent(seq):
+                    spent.append(seq)
+                    continue
+                message = self._read(seq)
+                if message is not None:
+                    found.append(message)
+                elif seq in machine.pending:
+                    spent.append(seq)
+            if spent:
+                self.give_up(spent)
+        return found
+
+    def is_spent(self, seq: int) -> bool:
+        """Whether a message was delivered as often as may be."""
+        deliveries_max = self._consumer.config.max_deliver
+        return 0 < deliveries_max <= self._machine.delivery_count(seq)
+
+    def give_up(self, seqs: Sequence[int]) -> None:
+        """Messages are not to be delivered any more, though nobody acknowledged them."""
+        if not seqs:
+            return
+        for seq in seqs:
+            self._consumer.deliveries_exceeded(seq, self._machine.delivery_count(seq))
+        self.submit_dispatches()
+        self._consumer.submit(Ack(self._machine.number, GIVEN_UP, tuple(sorted(seqs))), self._given_up)
+
+    def _given_up(self, result: object) -> None:
+        self._consumer.wake()
+
+    def handed_again(self, messages: Sequence[Message], now_ns: int) -> None:
+        """Those were delivered, in this order."""
+        seqs = tuple([message.seq for message in messages])
+        first = self._machine.hand_out_again(seqs, now_ns)
+        self.redelivery.handed_out_again(seqs, now_ns)
+        self._note(seqs, first, now_ns)
+
+    # --- new messages ---
+
+    def room(self) -> int:
+        """How many more may be delivered before some are acknowledged."""
+        machine, limit = self._machine, self._consumer.config.max_ack_pending
+        if limit <= 0 or not machine.has_acks:
+            return SLICE_MESSAGES
+        return max(0, limit - len(machine.pending))
+
+    def new(self, count_max: int) -> list[Message]:
+        """Messages that were not delivered yet."""
+        machine = self._machine
+        room = min(count_max, self.room())
+        self.is_at_end = False
+        if room <= 0:
+            return []
+        found = self._chosen(room)
+        if found or machine.chosen:
+            return found
+        batch = self._log.messages(machine.filters, machine.next_seq, room, SLICE_BYTES)
+        if batch.unreadable:
+            self._consumer.unreadable(batch.unreadable)
+            self.pending.forget()
+        self.is_at_end = not batch.messages
+        return self._unsettled(batch.messages) if machine.is_ahead else batch.messages
+
+    def _unsettled(self, messages: list[Message]) -> list[Message]:
+        """Without those whose acknowledgement survived a crash, but not their delivery."""
+        machine = self._machine
+        found = [message for message in messages if not machine.is_settled(message.seq)]
+        if messages and not found:
+            machine.skip_to(messages[-1].seq)
+            self._consumer.wake()
+        return found
+
+    def _chosen(self, count_max: int) -> list[Message]:
+        """The last messages of their subjects, which come first."""
+        machine = self._machine
+        found: list[Message] = []
+        for seq in list(islice(machine.chosen, count_max)):
+            message = self._read(seq)
+            if message is not None:
+                found.append(message)
+            elif not found:
+                machine.pass_over(seq)
+        return found
+
+    def note_handed(self, messages: Sequence[Message], now_ns: int, is_again: bool) -> None:
+        """Those were delivered, in this order; all for the first time, or all once more."""
+        if is_again:
+            self.handed_again(messages, now_ns)
+        else:
+            self.handed(messages, now_ns)
+
+    def handed(self, messages: Sequence[Message], now_ns: int) -> int:
+        """The first of the new messages are delivered; the consumer seq of the first."""
+        machine = self._machine
+        first_seq, last_seq = messages[0].seq, messages[-1].seq
+        is_chosen = bool(machine.chosen)
+        seqs: Seqs
+        if last_seq - first_seq + 1 == len(messages):
+            seqs = range(first_seq, last_seq + 1)
+        else:
+            seqs = tuple([message.seq for message in messages])
+        first = machine.hand_out(seqs, now_ns)
+        if machine.has_acks:
+            self.redelivery.handed_out(seqs, now_ns)
+        if is_chosen:
+            self.pending.forget()
+        else:
+            self.pending.passed(len(messages), machine.next_seq)
+        self._note(seqs, first, now_ns)
+        return first
+
+    def _read(self, seq: int) -> Message | None:
+        try:
+            return self._log.get(seq)
+        except Damaged:
+            self._consumer.unreadable([seq])
+            return None
+
+    # --- the journal ---
+
+    def _note(self, seqs: Seqs, first: int, now_ns: int) -> None:
+        command = Dispatch(self._machine.number, now_ns, seqs, first)
+        if not self._consumer.is_volatile:
+            self._dispatches.append(command)
+            if len(self._dispatches) >= DISPATCHES_MAX:
+                self.submit_dispatches()
+
+    def submit_dispatches(self) -> None:
+        """Tell the journal what was delivered."""
+        dispatches, self._dispatches = self._dispatches, []
+        for command in dispatches:
+            self._submit_dispatch(command)
+
+    def _submit_dispatch(self, command: Dispatch) -> None:
+        def done(result: object) -> None:
+            if isinstance(result, StoreError) and not self._consumer.is_stopped:
+                # It is no news to the machine; the journal hears of it with the next tick.
+                self._dispatches.insert(0, command)
+
+        self._consumer.submit(command, done)

@@ -1,0 +1,288 @@
+"""The consumers of one stream: made, changed and removed by commands, and told what happens to its messages.
+
+Rules: what a consumer is, is in the machine of the stream; here is only what serves it at run time. A number
+is never given twice within a stream. One that is kept in memory, of a stream that is not, passes no
+journal: its commands are applied at once. One that is about to be removed is not found any more, so that
+nobody changes it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from edged.core.api_errors import ApiFailure
+from edged.core.commands import Purge, PutConsumer, RemoveConsumer, ResetConsumer
+from edged.core.consumer_config import ConsumerConfig
+from edged.core.stream_machine import Outcome, Refused
+from edged.core.stream_update_rules import ConsumerUse
+from edged.server.jetstream.consumer_advisories import consumer_action, consumer_paused
+from edged.server.jetstream.consumer_info import described
+from edged.server.jetstream.consumers.consumer import Consumer
+from edged.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from edged.core.consumer_machine import ConsumerMachine
+    from edged.server.jetstream.stream import Stream
+
+Document = dict[str, Any]
+
+CREATED: Final = "edged.created"
+"""Where the configuration that is stored says when the consumer was made, in ns since the epoch."""
+DELETED: Final = b"409 Consumer Deleted"
+
+
+class StreamConsumers:
+    """The consumers of a stream by name."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._consumers: dict[str, Consumer] = {}
+        # The highest number given out, be its consumer there yet or not.
+        self._number = 0
+        # The numbers of those that are on their way without anybody who waits for them, by name.
+        self._placed: dict[str, int] = {}
+        # How many seqs had no message when consumers were last told that some went.
+        self._missing = 0
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(list(self._consumers.values()))
+
+    def __len__(self) -> int:
+        return len(self._consumers)
+
+    def find(self, name: str) -> Consumer | None:
+        """A consumer by name."""
+        return self._consumers.get(name)
+
+    def public(self) -> list[Consumer]:
+        """Those that clients see, by name; others feed streams."""
+        return [one for _, one in sorted(self._consumers.items()) if not one.config.direct]
+
+    def direct(self) -> list[Consumer]:
+        """Those that clients do not see."""
+        return [one for _, one in sorted(self._consumers.items()) if one.config.direct]
+
+    def configs(self) -> dict[str, ConsumerConfig]:
+        """The configurations of all."""
+        return {name: consumer.config for name, consumer in self._consumers.items()}
+
+    def uses(self) -> list[ConsumerUse]:
+        """What they need of the limits that the stream has for them."""
+        return [
+            ConsumerUse(name, config.inactive_threshold, config.max_ack_pending)
+            for name, config in self.configs().items()
+        ]
+
+    # --- life of the stream ---
+
+    def start(self) -> None:
+        """Serve those that the machine knows."""
+        self._missing = self._missing_now()
+        for machine in self._stream.machine.consumers.values():
+            self._serve(machine)
+
+    def forget_earlier(self) -> None:
+        """Remove those of an earlier life that were to be in memory only."""
+        for consumer in self:
+            if consumer.config.mem_storage:
+                self.forsake(consumer)
+
+    def stop(self, status: bytes | None = None) -> list[Consumer]:
+        """The stream is not served any more, and its consumers with it; those that were."""
+        stopped = list(self)
+        self._consumers.clear()
+        for consumer in stopped:
+            consumer.stop(status)
+        return stopped
+
+    def stored(self) -> None:
+        """Messages were stored, and others may have gone for them."""
+        if not self._consumers:
+            return
+        self._tell_dropped()
+        for consumer in self._consumers.values():
+            consumer.messages_stored()
+
+    def removed(self) -> None:
+        """Messages may have gone."""
+        missing = self._missing_now()
+        if missing == self._missing:
+            return
+        self._missing = missing
+        self._tell_dropped()
+        for consumer in self._consumers.values():
+            consumer.messages_removed()
+
+    def tick(self, now_ns: int) -> None:
+        """Whatever is due by the clock."""
+        if not self._consumers:
+            return
+        self.removed()
+        for consumer in self:
+            consumer.tick(now_ns)
+        self.check_inactive(now_ns)
+
+    def check_inactive(self, now_ns: int) -> None:
+        """Remove those that nobody has used for too long."""
+        for consumer in self:
+            threshold_ns, since_ns = consumer.config.inactive_threshold, consumer.inactive_since_ns
+            if threshold_ns > 0 and since_ns is not None and now_ns - since_ns >= threshold_ns:
+                self.forsake(consumer)
+
+    def _tell_dropped(self) -> None:
+        """Messages that waited for their acknowledgement are gone: that settles them."""
+        dropped = self._stream.machine.take_dropped()
+        if not dropped:
+            return
+        now_ns = self._stream.jetstream.now_ns()
+        by_number = {consumer.machine.number: consumer for consumer in self._consumers.values()}
+        for number, one in dropped:
+            consumer = by_number.get(number)
+            if consumer is not None:
+                consumer.machine.last_acked_ns = now_ns
+                consumer.message_dropped(one)
+
+    def _missing_now(self) -> int:
+        log = self._stream.log
+        return log.last_seq - log.message_count
+
+    # --- changes ---
+
+    async def put(self, name: str, config: ConsumerConfig) -> Document:
+        """Make a consumer, or give one that is there another configuration; its description.
+
+        That of a new one is from before any delivery. Raises StoreError, ApiFailure.
+        """
+        known = self._consumers.get(name)
+        if known is None:
+            return await self._create(name, config)
+        if config != known.config:
+            machine = known.machine
+            stored = {**config.document(), CREATED: machine.created_ns}
+            before_ns = known.config.pause_until
+            await self._apply(PutConsumer(machine.number, name, stored), config)
+            self._reconfigure(known)
+            if config.pause_until != before_ns:
+                consumer_paused(known)
+        return described(known)
+
+    async def _create(self, name: str, config: ConsumerConfig) -> Document:
+        machine = self._stream.machine
+        number = self._next_number()
+        stored = {**config.document(), CREATED: self._stream.jetstream.now_ns()}
+        await self._apply(PutConsumer(number, name, stored), config)
+        consumer = self._serve(machine.consumers[number])
+        consumer_action(consumer, "CREATED", "create")
+        # Its first turn to deliver comes with the next flush.
+        return described(consumer)
+
+    def place(self, name: str, config: ConsumerConfig) -> int:
+        """Make or change a consumer without anybody who waits for it; its number, from now on."""
+        stream, known = self._stream, self._consumers.get(name)
+        if name in self._placed:
+            return self._placed[name]
+        number = self._next_number() if known is None else known.machine.number
+        self._placed[name] = number
+        created_ns = stream.jetstream.now_ns() if known is None else known.machine.created_ns
+
+        def done(result: object) -> None:
+            self._placed.pop(name, None)
+            machine = stream.machine.consumers.get(number)
+            if known is not None:
+                self._reconfigure(known)
+            elif machine is not None and stream.account.streams.get(stream.name) is stream:
+                consumer_action(self._serve(machine), "CREATED", "create")
+
+        command = PutConsumer(number, name, {**config.document(), CREATED: created_ns})
+        stream.jetstream.committer.submit(stream.group, command, done)
+        return number
+
+    def _next_number(self) -> int:
+        self._number = max(self._number, self._stream.machine.highest_consumer) + 1
+        return self._number
+
+    async def purge(self, command: Purge) -> Outcome:
+        """Remove messages of the stream; what waited for an acknowledgement is settled by that."""
+        stream = self._stream
+        waiting = {consumer: len(consumer.machine.pending) for consumer in self._consumers.values()}
+        outcome = await stream.jetstream.commit(stream.group, command)
+        for consumer, count in waiting.items():
+            if len(consumer.machine.pending) < count:
+                consumer.machine.last_acked_ns = stream.jetstream.now_ns()
+        self.removed()
+        return outcome
+
+    async def reset(self, consumer: Consumer, seq: int) -> int:
+        """Let a consumer go on with the message of that seq, 0: behind the last one that it settled."""
+        # Nothing that it hands out meanwhile may come behind the command.
+        consumer.hold()
+        try:
+            return await self._apply(ResetConsumer(consumer.machine.number, seq), consumer.config)
+        finally:
+            self._reconfigure(consumer)
+
+    def _reconfigure(self, consumer: Consumer) -> None:
+        """Unless it was not used for too long just now, and is about to go."""
+        if self._consumers.get(consumer.machine.name) is consumer:
+            consumer.reconfigure()
+
+    async def remove(self, consumer: Consumer) -> None:
+        """Remove a consumer. Raises StoreError."""
+        name = consumer.machine.name
+        del self._consumers[name]
+        try:
+            await self._apply(RemoveConsumer(consumer.machine.number), consumer.config)
+        except StoreError:
+            self._consumers[name] = consumer
+            raise
+        self._gone(consumer)
+
+    def forsake(self, consumer: Consumer) -> None:
+        """Remove a consumer without anybody who waits for it."""
+        stream, name = self._stream, consumer.machine.name
+        command = RemoveConsumer(consumer.machine.number)
+        del self._consumers[name]
+        if self._is_volatile(consumer.config):
+            stream.machine.apply(command)
+            self._gone(consumer)
+            return
+
+        def done(result: object) -> None:
+            if not isinstance(result, StoreError):
+                self._gone(consumer)
+            elif stream.account.streams.get(stream.name) is stream:
+                # It goes when it is looked at the next time.
+                self._consumers[name] = consumer
+
+        stream.jetstream.committer.submit(stream.group, command, done)
+
+    def _gone(self, consumer: Consumer) -> None:
+        consumer_action(consumer, "DELETED", "delete")
+        consumer.stop(DELETED)
+        self.removed()
+
+    def _serve(self, machine: ConsumerMachine) -> Consumer:
+        self._stream.machine.keep_dropped()
+        consumer = self._consumers[machine.name] = Consumer(self._stream, machine)
+        consumer.start()
+        return consumer
+
+    def _is_volatile(self, config: ConsumerConfig) -> bool:
+        """Whether the journal does not know of it."""
+        return self._stream.machine.is_volatile(config)
+
+    async def _apply(
+        self, command: PutConsumer | RemoveConsumer | ResetConsumer, config: ConsumerConfig
+    ) -> int:
+        """Raises StoreError, ApiFailure."""
+        stream = self._stream
+        outcome: Outcome
+        if self._is_volatile(config):
+            outcome = stream.machine.apply(command)
+        else:
+            outcome = await stream.jetstream.commit(stream.group, command)
+        if isinstance(outcome, Refused):
+            raise ApiFailure(outcome.error)
+        assert isinstance(outcome, int), outcome
+        return outcome

@@ -1,0 +1,225 @@
+"""Messages for those who ask for them, on the wire: the same from edged and nats-server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.jetstream.consumer_pair import SECOND, ConsumerPair, connected, figures, running_both, statuses
+from tests.jetstream.raw_client import RawClient, block_of
+from tests.servers import RunningServer
+
+pytestmark = pytest.mark.real
+
+Clients = list[RawClient]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunningServer]]:
+    with running_both(tmp_path_factory.mktemp("pull")) as both:
+        yield both
+
+
+@pytest.fixture
+def clients(servers: list[RunningServer]) -> Iterator[Clients]:
+    with connected(servers) as both:
+        yield both
+
+
+# --- requests ---
+
+
+@pytest.mark.parametrize("body", [b"", b"1", b'{"batch":1}', b"{}", b"nonsense", b" 1 "])
+def test_one_message_is_asked_for_in_many_ways(clients: Clients, body: bytes) -> None:
+    pair = ConsumerPair(clients, 2)
+    pair.create()
+    (message,) = pair.pull(body, 1)
+    assert message.subject == pair.stream.encode() + b".a"
+    assert message.reply == b"$JS.ACK.%s.c.1.1.1.time.1" % pair.stream.encode()
+    assert message.payload == b"0"
+    assert figures(pair.info()) == (1, 1, 0, 0, 1, 0, 1)
+
+
+def test_a_batch_is_delivered_and_what_is_missing_comes_when_it_is_stored(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 3)
+    pair.create()
+    assert [one.payload for one in pair.pull({"batch": 5}, 3)] == [b"0", b"1", b"2"]
+    pair.publish(2)
+    found = pair.take(b"", 2)
+    assert [one.reply.rsplit(b".", 1)[1] for one in found] == [b"0", b"0"]
+    assert pair.info()["num_waiting"] == 0
+
+
+def test_who_does_not_wait_is_told_when_there_is_nothing(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 2)
+    pair.create()
+    found = pair.pull({"batch": 5, "no_wait": True}, 3)
+    assert statuses(found) == [b"404 No Messages"]
+    assert statuses(pair.pull({"batch": 5, "no_wait": True}, 1)) == [b"404 No Messages"]
+
+
+def test_who_does_not_wait_for_long_gets_the_first_that_comes(clients: Clients) -> None:
+    pair = ConsumerPair(clients)
+    pair.create()
+    reply = pair.ask({"batch": 5, "no_wait": True, "expires": 20 * SECOND})
+    pair.publish(1)
+    assert statuses(pair.take(reply, 2)) == [b"404 No Messages"]
+
+
+def test_a_request_that_is_not_filled_in_time_is_told_what_is_left(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 1)
+    pair.create()
+    found = pair.pull({"batch": 3, "max_bytes": 1000, "expires": SECOND // 4}, 2)
+    assert statuses(found) == [b"408 Request Timeout"]
+    assert b"Nats-Pending-Messages: 2\r\n" in found[1].block
+
+
+def test_bytes_are_counted_and_the_request_ends_when_a_message_does_not_fit(clients: Clients) -> None:
+    pair = ConsumerPair(clients)
+    pair.publish(3, payload=b"x" * 100)
+    pair.create()
+    found = pair.pull({"batch": 3, "max_bytes": 350, "expires": 20 * SECOND}, 3)
+    assert statuses(found) == [b"409 Message Size Exceeds MaxBytes"]
+    assert figures(pair.info())[:2] == (2, 2)
+
+
+def test_a_batch_that_has_bytes_left_is_said_to_be_complete(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 3)
+    pair.create()
+    found = pair.pull({"batch": 2, "max_bytes": 5000, "expires": 20 * SECOND}, 3)
+    assert statuses(found) == [b"409 Batch Completed"]
+
+
+def test_requests_have_their_turns(clients: Clients) -> None:
+    pair = ConsumerPair(clients)
+    pair.create()
+    first, _ = pair.ask({"batch": 3}), pair.ask({"batch": 2})
+    pair.wait_for(num_waiting=2)
+    pair.publish(5)
+    assert len(pair.take(first, 5)) == 5
+    assert pair.info()["num_waiting"] == 0
+
+
+def test_heartbeats_are_sent_while_nothing_comes(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 1)
+    pair.create()
+    found = pair.pull({"batch": 2, "expires": SECOND, "idle_heartbeat": SECOND * 4 // 10}, 3)
+    assert statuses(found)[0] == b"100 Idle Heartbeat"
+    assert b"Nats-Last-Consumer: 1\r\nNats-Last-Stream: 1\r\n" in found[1].block
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b'{"batch":1,"expires":1000000000,"idle_heartbeat":900000000}', b"400 Bad Request - heartbeat"),
+        (b'{"batch":"x"}', b"400 Bad Request - json: cannot unmarshal string into"),
+        (b'{"batch":1', b"400 Bad Request - unexpected end of JSON input"),
+        (b'{"batch":11}', b"409 Exceeded MaxRequestBatch of 10"),
+        (b'{"batch":1,"expires":3000000000}', b"409 Exceeded MaxRequestExpires of 2s"),
+        (b'{"batch":1,"max_bytes":2000}', b"409 Exceeded MaxRequestMaxBytes of 1000"),
+        (b'{"batch":1,"min_pending":1}', b"400 Bad Request - Not a Overflow Priority consumer"),
+        (b'{"batch":1,"id":"x"}', b"400 Bad Request - Not a Pinned Client Priority consumer"),
+        (b'{"batch":1,"priority":-1}', b"400 Bad Request - Priority must be between 0 and 9"),
+    ],
+)
+def test_what_is_refused_is_refused_in_the_same_words(clients: Clients, body: bytes, text: bytes) -> None:
+    pair = ConsumerPair(clients, 1)
+    pair.create(max_batch=10, max_expires=2 * SECOND, max_bytes=1000)
+    (status,) = pair.pull(body, 1)
+    assert text in status.block
+
+
+def test_one_request_too_many_is_refused(clients: Clients) -> None:
+    pair = ConsumerPair(clients)
+    pair.create(max_waiting=1)
+    pair.ask({"batch": 1})
+    assert statuses(pair.pull({"batch": 1}, 1)) == [b"409 Exceeded MaxWaiting"]
+    assert pair.info()["num_waiting"] == 1
+
+
+def test_who_does_not_wait_stands_back_for_those_who_came_before(clients: Clients) -> None:
+    pair = ConsumerPair(clients)
+    pair.create(max_ack_pending=1)
+    pair.publish(3)
+    reply = pair.ask({"batch": 10})
+    pair.take(reply, 1)
+    assert statuses(pair.pull({"batch": 1, "no_wait": True}, 1)) == [b"408 Requests Pending"]
+
+
+def test_a_consumer_that_goes_tells_whoever_waits(clients: Clients) -> None:
+    pair = ConsumerPair(clients)
+    pair.create()
+    reply = pair.ask({"batch": 1})
+    pair.wait_for(num_waiting=1)
+    pair.api("DELETE")
+    assert statuses(pair.take(reply, 1)) == [b"409 Consumer Deleted"]
+
+
+# --- what is delivered ---
+
+
+def test_headers_travel_with_a_message(clients: Clients) -> None:
+    pair = ConsumerPair(clients)
+    pair.publish(1, block=block_of(A="b"), payload=b"x")
+    pair.create()
+    (message,) = pair.pull(b"", 1)
+    assert message.block == b"NATS/1.0\r\nA: b\r\n\r\n"
+
+
+def test_headers_only_leaves_the_payload_out_and_says_its_size(clients: Clients) -> None:
+    pair = ConsumerPair(clients)
+    pair.publish(1, block=block_of(A="b"), payload=b"four")
+    pair.publish(1, payload=b"four!")
+    pair.create(headers_only=True)
+    one, other = pair.pull(b"2", 2)
+    assert one.block == b"NATS/1.0\r\nA: b\r\nNats-Msg-Size: 4\r\n\r\n"
+    assert (other.block, other.payload) == (b"NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n", b"")
+
+
+def test_filters_choose_messages_and_count_them(clients: Clients) -> None:
+    pair = ConsumerPair(clients)
+    for tail in ("a", "b", "c", "a", "c"):
+        pair.publish(1, tail)
+    pair.create(filter_subjects=[f"{pair.stream}.a", f"{pair.stream}.c"])
+    found = pair.pull(b"3", 3)
+    assert [one.reply.split(b".")[5] for one in found] == [b"1", b"3", b"4"]
+    assert found[-1].reply.endswith(b".1")
+    assert figures(pair.info()) == (3, 4, 0, 0, 3, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "expected"),
+    [
+        ("all", {}, [b"1", b"2"]),
+        ("last", {}, [b"5"]),
+        ("new", {}, []),
+        ("by_start_sequence", {"opt_start_seq": 3}, [b"3", b"4"]),
+        ("last_per_subject", {}, [b"2", b"4", b"5"]),
+    ],
+)
+def test_a_consumer_begins_where_it_is_told_to(
+    clients: Clients, policy: str, more: dict[str, int], expected: list[bytes]
+) -> None:
+    pair = ConsumerPair(clients)
+    for tail in ("a", "b", "a", "a", "c"):
+        pair.publish(1, tail)
+    pair.create(deliver_policy=policy, filter_subject=f"{pair.stream}.>", **more)
+    before = pair.info()["num_pending"]
+    found = pair.pull({"batch": len(expected) or 1, "no_wait": True}, max(len(expected), 1))
+    assert [one.reply.split(b".")[5] for one in found if one.reply] == expected
+    assert pair.info()["num_pending"] == before - len(expected)
+    pair.publish(1, "z")
+    left = pair.info()["num_pending"]
+    assert left == before - len(expected) + 1
+    assert len(pair.pull({"batch": left}, left)) == left
+
+
+def test_messages_that_are_deleted_are_passed_over(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 5)
+    pair.create()
+    for client in clients:
+        client.api(f"STREAM.MSG.DELETE.{pair.stream}", {"seq": 2})
+    assert pair.info()["num_pending"] == 4
+    found = pair.pull(b"4", 4)
+    assert [one.reply.split(b".")[5] for one in found] == [b"1", b"3", b"4", b"5"]
