@@ -7,6 +7,7 @@ parse_rfc3339(format_rfc3339(ns)) == ns for every instant of the years 1 to 9999
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 NANOSECOND = 1
 MICROSECOND = 1_000
@@ -41,6 +42,7 @@ _RFC3339 = re.compile(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # More text than this is no duration anyone writes; the bound keeps int() linear.
 _DURATION_TEXT_MAX = 128
+_SECONDS_REMEMBERED = 1024
 
 
 def parse_duration_ns(text: str) -> int:
@@ -100,10 +102,17 @@ def format_rfc3339(ns_since_epoch: int | None) -> str:
     if ns_since_epoch is None:
         return ZERO_TIME
     second, fraction_ns = divmod(ns_since_epoch, SECOND)
+    if not fraction_ns:
+        return _second_text(second) + "Z"
+    return f"{_second_text(second)}.{fraction_ns:09d}".rstrip("0") + "Z"
+
+
+@lru_cache(_SECONDS_REMEMBERED)
+def _second_text(second: int) -> str:
+    """A second since the epoch, without its zone. Messages that are asked for are often of the same few."""
     moment = _EPOCH + timedelta(seconds=second)
-    fraction = f".{fraction_ns:09d}".rstrip("0") if fraction_ns else ""
     # strftime("%Y") does not pad years below 1000 on every platform, isoformat does.
-    return f"{moment.replace(tzinfo=None).isoformat(timespec='seconds')}{fraction}Z"
+    return moment.replace(tzinfo=None).isoformat(timespec="seconds")
 
 
 def parse_rfc3339(text: str) -> int:

@@ -71,8 +71,8 @@ class PublishContext:
         route = self._below(subject) if self._are_names_alike else None
         if route is None:
             route = self.account.route(subject, self)
-        # Clients make up a reply subject for each request and use it once.
-        if not subject.startswith(_INBOXES):
+        # A reply subject that nobody subscribed to by its full name is used once.
+        if not subject.startswith(_INBOXES) or subject in self.account.subscriptions.literals:
             if len(self.routes) >= ROUTES_CACHED_MAX:
                 self.routes.clear()
             self.routes[subject] = route

@@ -72,7 +72,6 @@ class DirectGet:
         _, reply, header_bytes, data = message
         if reply is None:
             return True
-        answer = _Answer(self._jetstream, account, stream, reply)
         try:
             if subject and not data:
                 log = stream.log
@@ -82,6 +81,7 @@ class DirectGet:
                     block = stored_headers(stream.name.encode(), found)
                     account.account.publish(reply, None, block + found[4][found[3] :], len(block))
                     return True
+            answer = _Answer(self._jetstream, account, stream, reply)
             split = max(header_bytes, 0)
             if asks_too_much(data[:split]):
                 answer.status(_LEVEL)
@@ -90,7 +90,7 @@ class DirectGet:
             else:
                 answer.asked(data[split:])
         except Damaged:
-            answer.status(_DAMAGED)
+            _Answer(self._jetstream, account, stream, reply).status(_DAMAGED)
         return True
 
 
