@@ -694,7 +694,7 @@ cdef class Fanout:
             free(text)
         self.call_handlers()
 
-    def hand_out(self, Route route, list messages, places, bytes prefix, uint64_t first_seq, Py_ssize_t left):
+    def hand_out(self, Route route, list messages, bytes prefix, uint64_t first_seq, Py_ssize_t left):
         cdef uint64_t before = self.delivered_count
         cdef Py_ssize_t prefix_size = PyBytes_GET_SIZE(prefix)
         # Five numbers of at most twenty digits, and their dots.
@@ -702,7 +702,7 @@ cdef class Fanout:
         cdef char* at
         cdef tuple stored
         cdef bytes subject, data
-        cdef Py_ssize_t place
+        cdef object item
         cdef Message message
         if text == NULL:
             raise MemoryError()
@@ -711,11 +711,9 @@ cdef class Fanout:
         prefix_size += 2
         message.reply = text
         try:
-            for place in places:
-                if not 0 <= place < len(messages):
-                    raise IndexError(place)
+            for item in messages:
                 # A named tuple, laid out like any other.
-                stored = <tuple>messages[place]
+                stored = <tuple>item
                 subject = stored[2]
                 data = stored[4]
                 message.subject = PyBytes_AS_STRING(subject)
@@ -725,13 +723,15 @@ cdef class Fanout:
                 message.data_size = PyBytes_GET_SIZE(data)
                 at = put_number(text + prefix_size, stored[0])
                 at[0] = b'.'
-                at = put_number(at + 1, first_seq + <uint64_t>place)
+                at = put_number(at + 1, first_seq)
                 at[0] = b'.'
                 at = put_number(at + 1, stored[1])
                 at[0] = b'.'
-                at = put_number(at + 1, left - place if left > place else 0)
+                at = put_number(at + 1, left if left > 0 else 0)
                 message.reply_size = at - text
                 self.walk(route, None, &message, False)
+                first_seq += 1
+                left -= 1
         finally:
             free(text)
         return self.delivered_count - before

@@ -275,24 +275,16 @@ class Fanout:
         self._call_handlers()
 
     def hand_out(
-        self,
-        route: Route,
-        messages: Sequence[Message],
-        places: Sequence[int],
-        prefix: bytes,
-        first_seq: int,
-        left: int,
+        self, route: Route, messages: Sequence[Message], prefix: bytes, first_seq: int, left: int
     ) -> int:
-        """Deliver those of the stored messages that are at these places; how many somebody got.
+        """Deliver stored messages for the first time; how many somebody got.
 
         The reply of each is the subject to acknowledge it, which begins with `prefix`: `first_seq` is the
-        consumer seq of the message at place 0, and `left` is how many wait behind that. It is the first time
-        that they are delivered. The route is a plain one. Handlers are called later, with the batch this is
-        part of.
+        consumer seq of the first one, and `left` is how many messages wait behind it. The route is a plain
+        one. Handlers are called later, with the batch this is part of.
         """
         delivered = 0
-        for place in places:
-            seq, ts_ns, subject, header_bytes, data = messages[place]
+        for place, (seq, ts_ns, subject, header_bytes, data) in enumerate(messages):
             reply = b"%s1.%d.%d.%d.%d" % (prefix, seq, first_seq + place, ts_ns, max(left - place, 0))
             delivered += self.deliver(route, None, (subject, reply, header_bytes, data), False)
         return delivered
