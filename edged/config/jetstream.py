@@ -99,7 +99,7 @@ LIMITS = Table(
         key("max_ack_pending", integer()),
         key("max_ha_assets", integer()),
         key("max_request_batch", integer()),
-        key("default_max_consumers", integer()),
+        key("default_max_consumers", integer(-1)),
         key("duplicate_window", text_duration, "duplicate_window_s"),
         key("batch", _batch, None, block=BATCH),
     ),

@@ -236,8 +236,8 @@ def _is_stream_id(value: Any) -> bool:
 
 def _are_seqs(value: Any) -> bool:
     if type(value) is range:
-        is_short = len(value) <= SEQS_MAX
-        return is_short and (not value or (min(value) >= 0 and max(value) <= SEQ_LISTED_MAX))
+        ends = sorted((value[0], value[-1])) if value else (0, 0)
+        return len(value) <= SEQS_MAX and ends[0] >= 0 and ends[1] <= SEQ_LISTED_MAX
     if type(value) is not tuple or len(value) > SEQS_MAX:
         return False
     return not value or (set(map(type, value)) == {int} and min(value) >= 0 and max(value) <= SEQ_LISTED_MAX)

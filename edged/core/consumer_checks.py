@@ -27,7 +27,7 @@ from edged.core.transform_reasons import BAD_SUBJECT
 HEARTBEAT_MIN_NS: Final = 100 * MILLISECOND
 REQUEST_EXPIRES_MIN_NS: Final = MILLISECOND
 
-_GROUP: Final = re.compile("[a-zA-Z0-9/_=-]{1,16}")
+GROUP_NAME: Final = re.compile("[a-zA-Z0-9/_=-]{1,16}")
 _SIGNS: Final = ("+", "-")
 # How errors call the deliver policies.
 _POLICIES: Final = {
@@ -232,5 +232,5 @@ def _check_priorities(config: ConsumerConfig) -> None:
     for group in config.priority_groups:
         if not group:
             raise ApiFailure(api_errors.CONSUMER_EMPTY_GROUP_NAME)
-        if not _GROUP.fullmatch(group):
+        if not GROUP_NAME.fullmatch(group):
             raise ApiFailure(api_errors.CONSUMER_INVALID_GROUP_NAME)

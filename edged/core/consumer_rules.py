@@ -182,7 +182,8 @@ def _check_room(
         return
     limits = [limit for limit in (stream.max_consumers, bounds.account_consumers_max) if limit > 0]
     limit = min(limits) if limits else bounds.default_consumers_max
-    if 0 < limit <= _count(existing):
+    # Those that count are counted only when all together might be too many.
+    if 0 < limit <= len(existing) and limit <= _count(existing):
         raise ApiFailure(api_errors.MAXIMUM_CONSUMERS_LIMIT)
 
 

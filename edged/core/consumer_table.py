@@ -7,7 +7,7 @@ volatile is unknown to the journal: it is not in checkpoints, and nothing that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from edged.core.api_errors import CONSUMER_NOT_FOUND, ApiError
@@ -148,7 +148,10 @@ class ConsumerTable:
         return found
 
     def _follow_interest(self) -> None:
-        self.interest.set(one for each in self.consumers.values() for one in each.filters or (b">",))
+        self.interest.follow(self._filters)
+
+    def _filters(self) -> Iterator[bytes]:
+        return (one for each in self.consumers.values() for one in each.filters or (b">",))
 
     # --- messages go because of consumers ---
 

@@ -6,7 +6,7 @@ subjects as SUBJECTS_MAX; then they are found out anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from edged.core.subjects import matches
@@ -17,21 +17,26 @@ SUBJECTS_MAX: Final = 10_000
 class Interest:
     """The filters of all consumers of a stream."""
 
-    __slots__ = ("_filters", "_known")
+    __slots__ = ("_filters", "_known", "_source")
 
     def __init__(self) -> None:
-        self._filters: tuple[bytes, ...] = ()
+        # None when they have changed since somebody asked last.
+        self._filters: tuple[bytes, ...] | None = None
         self._known: dict[bytes, bool] = {}
+        self._source: Callable[[], Iterable[bytes]] = tuple
 
-    def set(self, filters: Iterable[bytes]) -> None:
-        """These are the filters from now on."""
-        self._filters = tuple(sorted(set(filters)))
+    def follow(self, filters: Callable[[], Iterable[bytes]]) -> None:
+        """These are the filters from now on. Many streams never ask for them, so they are collected then."""
+        self._source = filters
+        self._filters = None
         self._known.clear()
 
     def wants(self, subject: bytes) -> bool:
         """Whether one of the filters matches."""
         known = self._known.get(subject)
         if known is None:
+            if self._filters is None:
+                self._filters = tuple(sorted(set(self._source())))
             known = any(matches(subject, one) for one in self._filters)
             if len(self._known) >= SUBJECTS_MAX:
                 self._known.clear()

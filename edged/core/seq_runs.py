@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, groupby, repeat
-from operator import sub
+from operator import eq, sub
 from typing import Any, Final
 
 # From so many on a difference is written once.
@@ -33,6 +33,9 @@ def folded(numbers: Sequence[int]) -> Folded:
         return [numbers[0], *differences]
     if differences.count(differences[0]) == count:
         return [numbers[0], [differences[0], count]]
+    if sum(map(eq, differences[1:], differences)) < count // 4:
+        # Hardly anything repeats: looking for it costs more than it saves.
+        return [numbers[0], *differences]
     items: Folded = [numbers[0]]
     for difference, same in groupby(differences):
         items += _repeated(difference, sum(1 for _ in same))

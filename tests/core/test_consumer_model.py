@@ -253,6 +253,7 @@ class ConsumerModel(RuleBasedStateMachine):
         count=st.integers(1, 5),
         is_told=st.booleans(),
         again=st.lists(PLACES, max_size=3),
+        deleted=st.lists(PLACES, max_size=1),
         answers=st.lists(st.tuples(KINDS, st.lists(PLACES, min_size=1, max_size=4)), max_size=2),
     )
     def serve(
@@ -261,12 +262,16 @@ class ConsumerModel(RuleBasedStateMachine):
         count: int,
         is_told: bool,
         again: list[int],
+        deleted: list[int],
         answers: list[tuple[int, list[int]]],
     ) -> None:
         """A turn of the server: messages go out, some for another time, and answers come in."""
+        self.publish(b"abab"[: count % 5], True)
         self.hand_out(number, count, is_told)
         if again:
             self.hand_out_again(number, again)
+        if deleted:
+            self.take_away("delete", deleted)
         for kind, places in answers:
             self.answer(number, kind, places, is_told, not is_told)
 
@@ -445,7 +450,7 @@ class ConsumerModel(RuleBasedStateMachine):
 
 
 TestConsumerModel = ConsumerModel.TestCase
-TestConsumerModel.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+TestConsumerModel.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 
 
 def test_state_after_a_crash_is_never_ahead_of_what_was_sent() -> None:

@@ -73,7 +73,10 @@ def test_the_environment_selects_pure_python_everywhere() -> None:
 @pytest.mark.parametrize("missing", NATIVE)
 def test_a_half_built_set_of_native_modules_is_pure_python_everywhere(missing: str) -> None:
     hide = f"import sys; sys.modules['edged.core.{missing}'] = None"
-    assert homes_of_twins(hide) == (True, ["fanout", "frames", "runs", "rows", "codes", "highway_hash", "acks"])
+    assert homes_of_twins(hide) == (
+        True,
+        ["fanout", "frames", "runs", "rows", "codes", "highway_hash", "acks"],
+    )
 
 
 def test_a_daemon_without_streams_loads_no_native_module_of_theirs() -> None:

@@ -137,8 +137,8 @@ def frame_lines(frame: Frame, where: str = "") -> list[str]:
         block, document = _parts(frame)
         lines = json_lines(document, where)
         if lines is not None:
-            # Internal services put two spaces before the size; clients split on any number of them.
-            head = re.sub(rb" +\d+$", b" #", frame.line)
+            # Internal services put two spaces before the sizes; clients split on any number of them.
+            head = re.sub(rb" +\d+$", b" #", re.sub(rb" +", b" ", frame.line) if block else frame.line)
             shown = [show(_without_chance(block))] if block else []
             return [show(head + frame.line_end), *shown, *lines, show(frame.payload_end)]
     if frame.payload is None:

@@ -1,62 +1,15 @@
 """The real `nats` command and JetStream: what operators type for streams, buckets and backups.
 
-Every test runs over nats-server as well. What needs consumers is not here: `consumer`, `stream view`,
-`kv ls KEYS`, `kv history`, `kv watch`, `kv compact`, `object ls FILES`, `object get`.
+Every test runs over nats-server as well. Consumers are in test_nats_command_consumers.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from tests.extra.test_nats_command import Nats
-from tests.jetstream.jetstream_servers import CONFIG, SERVERS
-from tests.servers import RunningServer, start_server
+from tests.extra.operators import Operator, add_orders
 
 pytestmark = [pytest.mark.extra, pytest.mark.real]
-
-
-class Operator:
-    """Somebody with the command, and a server that can be started again."""
-
-    def __init__(self, kind: str, directory: Path) -> None:
-        self._kind = kind
-        self.directory = directory
-        self.server: RunningServer = start_server(kind, CONFIG, directory)
-
-    def restart(self) -> None:
-        self.server.stop()
-        self.server = start_server(self._kind, CONFIG, self.directory)
-
-    def run(self, *arguments: str, status: int = 0) -> str:
-        return Nats(self.server, self.directory, "any", "any").run(*arguments, status=status)
-
-    def json(self, *arguments: str) -> Any:
-        return Nats(self.server, self.directory, "any", "any").json(*arguments)
-
-    def state(self, stream: str) -> dict[str, Any]:
-        state: dict[str, Any] = self.json("stream", "info", stream, "--json")["state"]
-        return state
-
-
-@pytest.fixture(params=SERVERS)
-def operator(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Operator]:
-    made = Operator(request.param, tmp_path)
-    yield made
-    made.server.stop()
-
-
-def add_orders(operator: Operator) -> None:
-    operator.run(
-        *("stream", "add", "ORDERS", "--subjects", "orders.>", "--storage", "file"),
-        *("--retention", "limits", "--defaults"),
-    )
-    for text in ("Order #1001", "Order #1002"):
-        operator.run("pub", "orders.new", text)
-    operator.run("pub", "orders.shipped", "Order #1001 shipped")
 
 
 def test_a_stream_and_its_messages_survive_a_restart(operator: Operator) -> None:

@@ -112,7 +112,7 @@ class ConsumerPair:
     def ask(self, body: dict[str, Any] | bytes) -> bytes:
         """Ask for messages, without waiting; the reply subject."""
         self._replies += 1
-        reply = b"R.pull.%d" % self._replies
+        reply = b"R.pull.%s.%d" % (self.stream.encode(), self._replies)
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self.name}".encode()
         encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
         for client in self.clients:
@@ -121,10 +121,18 @@ class ConsumerPair:
 
     def take(self, reply: bytes, count: int) -> list[Seen]:
         """The next messages, whatever they are; `reply` is for whoever reads a failure."""
-        self.last = [[client.receive() for _ in range(count)] for client in self.clients]
+        self.last = [[self._receive(client) for _ in range(count)] for client in self.clients]
         one, other = ([seen(arrived) for arrived in arrived_all] for arrived_all in self.last)
         assert one == other, reply
         return one
+
+    def _receive(self, client: RawClient) -> Arrived:
+        """The next message that is not the end of a request by an earlier test."""
+        while True:
+            arrived = client.receive()
+            is_status = arrived.subject.startswith(b"R.pull.")
+            if not is_status or arrived.subject.startswith(b"R.pull.%s." % self.stream.encode()):
+                return arrived
 
     def say(self, place: int, payload: bytes = b"") -> None:
         """Acknowledge the message in that place of those that came last, and have it confirmed."""
@@ -139,20 +147,25 @@ class ConsumerPair:
 
     # --- figures ---
 
-    def info(self) -> dict[str, Any]:
-        """What the servers say of the consumer, which must be the same."""
-        both = []
-        for client in self.clients:
-            document = client.api(f"CONSUMER.INFO.{self.stream}.{self.name}")
-            for position in ("delivered", "ack_floor"):
-                document[position].pop("last_active", None)
-            for group in document.get("priority_groups", ()):
-                group.pop("pinned_ts", None)
-                if "pinned_client_id" in group:
-                    group["pinned_client_id"] = "pin"
-            both.append({key: value for key, value in document.items() if key not in _UNLIKE})
-        assert both[0] == both[1]
-        return both[0]
+    def info(self, without: Sequence[str] = ()) -> dict[str, Any]:
+        """What the servers say of the consumer, which must be the same, if not at once then soon."""
+        until = time.monotonic() + DEADLINE_S
+        while True:
+            both = [self._info(client, (*_UNLIKE, *without)) for client in self.clients]
+            if both[0] == both[1]:
+                return both[0]
+            assert time.monotonic() < until, both
+            time.sleep(POLL_S)
+
+    def _info(self, client: RawClient, without: Sequence[str]) -> dict[str, Any]:
+        document = client.api(f"CONSUMER.INFO.{self.stream}.{self.name}")
+        for position in ("delivered", "ack_floor"):
+            document[position].pop("last_active", None)
+        for group in document.get("priority_groups", ()):
+            group.pop("pinned_ts", None)
+            if "pinned_client_id" in group:
+                group["pinned_client_id"] = "pin"
+        return {key: value for key, value in document.items() if key not in without}
 
     def wait_for(self, **wanted: Any) -> None:
         """Wait until both servers say so of the consumer."""

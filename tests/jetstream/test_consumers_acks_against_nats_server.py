@@ -29,9 +29,10 @@ def clients(servers: list[RunningServer]) -> Iterator[Clients]:
         yield both
 
 
+@pytest.mark.parametrize("storage", ["file", "memory"])
 @pytest.mark.parametrize("payload", [b"", b"+ACK", b"+OK", b"+TERM", b"+TERM because"])
-def test_an_acknowledged_message_is_settled(clients: Clients, payload: bytes) -> None:
-    pair = ConsumerPair(clients, 3)
+def test_an_acknowledged_message_is_settled(clients: Clients, payload: bytes, storage: str) -> None:
+    pair = ConsumerPair(clients, 3, storage=storage)
     pair.create()
     pair.pull(b"2", 2)
     pair.say(1, payload)
@@ -203,10 +204,11 @@ def test_acknowledgements_are_measured_when_that_is_asked_for(clients: Clients) 
     assert both[0]["deliveries"] == 1
 
 
+@pytest.mark.parametrize("is_in_memory", [False, True])
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
-def test_acknowledged_messages_leave_a_queue(clients: Clients, retention: str) -> None:
+def test_acknowledged_messages_leave_a_queue(clients: Clients, retention: str, is_in_memory: bool) -> None:
     pair = ConsumerPair(clients, retention=retention)
-    pair.create()
+    pair.create(mem_storage=is_in_memory)
     pair.publish(3)
     pair.pull(b"3", 3)
     pair.say(1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.jetstream.consumer_pair import SECOND, ConsumerPair, connected, figures, running_both, statuses
-from tests.jetstream.raw_client import RawClient
+from tests.jetstream.raw_client import RawClient, block_of
 from tests.servers import RunningServer
 
 pytestmark = pytest.mark.real
@@ -118,6 +119,27 @@ def test_flow_control_asks_when_half_of_the_window_is_used(clients: Clients) -> 
     assert pair.take(b"", 1)[0].payload == b"0"
 
 
+def test_an_answer_to_flow_control_can_acknowledge(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 5)
+    subject = listened(clients, "P.acks")
+    pair.create(
+        deliver_subject=subject,
+        ack_policy="flow_control",
+        flow_control=True,
+        idle_heartbeat=SECOND,
+        max_ack_pending=3,
+    )
+    found = pair.take(b"", 5)
+    assert statuses(found) == [b"100 FlowControl Request", b"100 Idle Heartbeat"]
+    assert b"Nats-Consumer-Stalled: $JS.FC." in found[4].block
+    for client, arrived in zip(clients, pair.last, strict=True):
+        block = block_of(Nats_Last_Consumer="2", Nats_Last_Stream="2")
+        client.publish(arrived[3].reply, block)
+    pair.take(b"", 3)
+    pair.wait_for(num_ack_pending=3)
+    assert figures(pair.info())[:5] == (5, 5, 2, 2, 3)
+
+
 def test_what_was_not_acknowledged_is_pushed_again(clients: Clients) -> None:
     pair = ConsumerPair(clients, 2)
     pair.create(deliver_subject=listened(clients, "P.again"), ack_wait=SHORT, max_deliver=2)
@@ -126,9 +148,13 @@ def test_what_was_not_acknowledged_is_pushed_again(clients: Clients) -> None:
 
 
 def test_the_pace_of_the_original_is_kept(clients: Clients) -> None:
-    pair = ConsumerPair(clients, 2)
+    pair = ConsumerPair(clients, 1)
+    time.sleep(0.5)  # the gap that is to be kept
+    pair.publish(1, payload=b"later")
     pair.create(deliver_subject=listened(clients, "P.replay"), replay_policy="original")
-    assert [one.payload for one in pair.take(b"", 2)] == [b"0", b"1"]
+    started = time.monotonic()
+    assert [one.payload for one in pair.take(b"", 2)] == [b"0", b"later"]
+    assert time.monotonic() - started > 0.4
 
 
 def test_a_rate_slows_down_but_delivers_everything(clients: Clients) -> None:

@@ -4,7 +4,9 @@ There are several streams, consumers, ids, deletes, journal files, segments and 
 last part of its life nothing is sealed any more, so that a good deal is in the journal only.
 
 `expected()` is the naive model once more, with some commands forgotten: what a store must come to that has
-lost these records and says so. The seqs of all messages stay, and what was a duplicate stays one.
+lost these records and says so. The seqs of all messages stay, and what was a duplicate stays one. There is an
+exception: nobody was told yet what the last batch before a kill came to. If it repeats a message whose record
+is lost, and its id with it, the repetition is taken for what it is, a message that is not there.
 """
 
 from __future__ import annotations
@@ -83,12 +85,15 @@ class Reference:
         # A stream whose making was forgotten is made by its next configuration. Its seqs are known all the
         # same.
         last_seqs: dict[int, int] = {}
-        for done in self.done[:count]:
+        undecided = len(self.done) - (self.last_batch_steps if self.doubtful is not None else 0)
+        for place, done in enumerate(self.done[:count]):
             step = done.step
             stream = model.streams.get(step.group)
             is_forgotten = (done.group, done.index) in forgotten
             if isinstance(step, Publish):
                 if done.seq is None:
+                    if forgotten and place >= undecided and stream is not None and not is_forgotten:
+                        stream.publish(step, done.now_ns)
                     continue
                 if is_forgotten:
                     last_seqs[step.group] = done.seq

@@ -7,12 +7,12 @@ counted nor audited, and where there is none nobody answers.
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import Final
 
 from edged.core import api_errors, headers
 from edged.core.api_errors import ApiFailure
+from edged.core.consumer_checks import GROUP_NAME
 from edged.core.consumer_config import ConsumerRequest
 from edged.core.consumer_rules import ConsumerSubject, check_consumer_create
 from edged.core.consumer_update_rules import with_pause
@@ -36,7 +36,6 @@ _PAGE: Final = Structure("server.JSApiConsumersRequest", {"offset": INT})
 _PAUSE: Final = Structure("server.JSApiConsumerPauseRequest", {"pause_until": TIME})
 _UNPIN: Final = Structure("server.JSApiConsumerUnpinRequest", {"group": TEXT})
 _RESET: Final = Structure("server.JSApiConsumerResetRequest", {"seq": UINT64})
-_GROUP: Final = re.compile("[a-zA-Z0-9/_=-]{1,16}")
 _IDENTITY: Final = b"Nats-Stream-Identity"
 
 
@@ -130,7 +129,7 @@ def unpin(request: ApiRequest) -> Document:
         raise ApiFailure(api_errors.invalid_json(str(error))) from None
     if not group:
         raise ApiFailure(api_errors.invalid_json("consumer group not specified"))
-    if not _GROUP.fullmatch(group):
+    if not GROUP_NAME.fullmatch(group):
         raise ApiFailure(api_errors.CONSUMER_INVALID_GROUP_NAME)
     request.check_right()
     consumer = _consumer(request)

@@ -7,7 +7,7 @@ wait for, and nobody who waits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from edged.core.api_errors import ApiFailure
 from edged.core.archive_parts import (
@@ -19,20 +19,18 @@ from edged.core.archive_parts import (
 )
 from edged.core.commands import SEQS_MAX, PutConsumer
 from edged.core.consumer_config import CONSUMER, ConsumerConfig, ConsumerRequest
+from edged.core.consumer_machine import CREATED
 from edged.core.consumer_rules import ConsumerSubject, check_consumer_create
+from edged.core.consumer_table import STATE
 from edged.core.gojson import JsonError
 from edged.core.gotext import quote
 from edged.core.stream_machine import StreamMachine
 from edged.server.jetstream.account_limits import consumer_bounds
-from edged.server.jetstream.stream_consumers import CREATED
 
 if TYPE_CHECKING:
     from edged.core.stream_config import StreamConfig
     from edged.server.jetstream.account_streams import AccountStreams
     from edged.server.jetstream.consumers.consumer import Consumer
-
-STATE: Final = "edged.state"
-"""Where the configuration of a consumer that comes from an archive says how far it is."""
 
 
 def archived(consumer: Consumer, last_seq: int) -> ArchivedConsumer:

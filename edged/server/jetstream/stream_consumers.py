@@ -8,12 +8,13 @@ nobody changes it meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.api_errors import ApiFailure
 from edged.core.commands import Purge, PutConsumer, RemoveConsumer, ResetConsumer
 from edged.core.consumer_config import ConsumerConfig
+from edged.core.consumer_machine import CREATED, ConsumerMachine
 from edged.core.stream_machine import Outcome, Refused
 from edged.core.stream_update_rules import ConsumerUse
 from edged.server.jetstream.consumer_advisories import consumer_action, consumer_paused
@@ -22,13 +23,10 @@ from edged.server.jetstream.consumers.consumer import Consumer
 from edged.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from edged.core.consumer_machine import ConsumerMachine
     from edged.server.jetstream.stream import Stream
 
 Document = dict[str, Any]
 
-CREATED: Final = "edged.created"
-"""Where the configuration that is stored says when the consumer was made, in ns since the epoch."""
 DELETED: Final = b"409 Consumer Deleted"
 
 
@@ -63,9 +61,9 @@ class StreamConsumers:
         """Those that clients do not see."""
         return [one for _, one in sorted(self._consumers.items()) if one.config.direct]
 
-    def configs(self) -> dict[str, ConsumerConfig]:
-        """The configurations of all."""
-        return {name: consumer.config for name, consumer in self._consumers.items()}
+    def configs(self) -> Mapping[str, ConsumerConfig]:
+        """The configurations of all, as they are when they are asked for."""
+        return _Configs(self._consumers)
 
     def uses(self) -> list[ConsumerUse]:
         """What they need of the limits that the stream has for them."""
@@ -126,8 +124,11 @@ class StreamConsumers:
     def check_inactive(self, now_ns: int) -> None:
         """Remove those that nobody has used for too long."""
         for consumer in self:
-            threshold_ns, since_ns = consumer.config.inactive_threshold, consumer.inactive_since_ns
-            if threshold_ns > 0 and since_ns is not None and now_ns - since_ns >= threshold_ns:
+            threshold_ns = consumer.config.inactive_threshold
+            if threshold_ns <= 0:
+                continue
+            since_ns = consumer.inactive_since_ns
+            if since_ns is not None and now_ns - since_ns >= threshold_ns:
                 self.forsake(consumer)
 
     def _tell_dropped(self) -> None:
@@ -286,3 +287,19 @@ class StreamConsumers:
             raise ApiFailure(outcome.error)
         assert isinstance(outcome, int), outcome
         return outcome
+
+
+class _Configs(Mapping[str, ConsumerConfig]):
+    """Configurations by name. A request looks at few of them, and there may be thousands."""
+
+    def __init__(self, consumers: Mapping[str, Consumer]) -> None:
+        self._consumers = consumers
+
+    def __getitem__(self, name: str) -> ConsumerConfig:
+        return self._consumers[name].config
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._consumers)
+
+    def __len__(self) -> int:
+        return len(self._consumers)

@@ -57,6 +57,8 @@ class Consumer:
         self._deadline: Deadline | None = None
         self._deadline_ns = 0
         self._failed_until_ns = 0
+        # The last message that was told of because it cannot be read.
+        self._unreadable_to = 0
 
     # --- figures ---
 
@@ -203,7 +205,10 @@ class Consumer:
         advisories.deliveries_exceeded(self, seq, deliveries)
 
     def unreadable(self, seqs: Sequence[int]) -> None:
-        """Messages that should be there cannot be read, and are passed over."""
+        """Messages that should be there cannot be read, and are passed over; that is told once."""
+        if seqs[-1] <= self._unreadable_to:
+            return
+        self._unreadable_to = seqs[-1]
         self.jetstream.server.log.error(
             "messages for a consumer cannot be read",
             account=self.account.name,
@@ -244,6 +249,7 @@ class Consumer:
             return False
         self.acks.flush()
         now_ns = self.now_ns()
+        self._check(now_ns)
         has_more = False
         if self.is_paused:
             self._side.at_end(now_ns)
@@ -284,36 +290,19 @@ class Consumer:
         return min((time for time in times if time), default=0)
 
     def _is_due(self) -> None:
+        """What is to be done is done in a turn, which can fail without harm to others."""
         self._deadline = None
-        if self.is_stopped:
-            return
-        now_ns = self.now_ns()
+        self.wake()
+        self.jetstream.server.flush()
+
+    def _check(self, now_ns: int) -> None:
+        """Do what is due."""
         if self._was_paused and not self.is_paused:
             self._was_paused = False
             consumer_paused(self)
-            self.wake()
-        if self._failed_until_ns and now_ns >= self._failed_until_ns:
-            self._failed_until_ns = 0
-            self.wake()
-        self._expire(now_ns)
+        if 0 < self.supply.redelivery.due_at_ns <= now_ns:
+            self.supply.expire(now_ns)
         self._side.check(now_ns)
-        self.plan()
-        self.jetstream.server.flush()
-
-    def _expire(self, now_ns: int) -> None:
-        """Deliver again what was not acknowledged in time."""
-        supply = self.supply
-        if not supply.redelivery.due_at_ns or supply.redelivery.due_at_ns > now_ns:
-            return
-        due = supply.redelivery.expire(now_ns)
-        spent = [seq for seq in due if supply.is_spent(seq)]
-        supply.give_up(spent)
-        if spent:
-            given_up = set(spent)
-            due = [seq for seq in due if seq not in given_up]
-        if due:
-            supply.redelivery.enqueue(due)
-            self.wake()
 
     def _cancel(self) -> None:
         if self._deadline is not None:

@@ -45,7 +45,7 @@ class PushSide:
         self._window: FlowWindow | None = None
         self._rate: RateLimit | None = None
         self._held_until_ns = 0
-        # Up to which seq the pace of the original is kept, the time of the message before, and when it was sent.
+        # Up to which seq the pace of the original is kept; the time of the message before and of its sending.
         self._replay_to = 0
         self._replayed_ns = 0
         self._replayed_at_ns = 0
@@ -209,7 +209,7 @@ class PushSide:
             size = len(wrapped[0]) + len(ack) + len(wrapped[3])
             if rate is not None:
                 rate.sent(size)
-            if window is not None and window.sent(size):
+            if window is not None and (window.sent(size) or self._is_last(len(sent))):
                 asks = True
                 break
         if sent:
@@ -220,6 +220,13 @@ class PushSide:
             self._ask()
             self._consumer.wake()
         return len(sent)
+
+    def _is_last(self, sent_count: int) -> bool:
+        """Whether nothing may follow these before the client answers, where answers acknowledge."""
+        config, window = self._consumer.config, self._window
+        if config.ack_policy != "flow_control" or window is None or window.asked is not None:
+            return False
+        return 0 < config.max_ack_pending <= len(self._machine.pending) + sent_count
 
     def _is_held(self, message: Message, now_ns: int, is_again: bool) -> bool:
         """Whether a message has to wait."""

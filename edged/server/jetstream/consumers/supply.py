@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from edged.core.commands import GIVEN_UP, Ack, Dispatch, Seqs
+from edged.core.commands import GIVEN_UP, SEQS_MAX, Ack, Dispatch, Seqs
 from edged.core.message import Message
 from edged.core.pending_count import PendingCount
 from edged.core.redelivery import Redelivery
@@ -67,36 +67,48 @@ class Supply:
 
     def again(self, count_max: int) -> list[Message]:
         """Messages to be delivered once more. Those that were so often enough are given up."""
-        redelivery, machine = self.redelivery, self._machine
+        redelivery = self.redelivery
         found: list[Message] = []
-        while redelivery.queue and len(found) < count_max:
-            spent: list[int] = []
-            for seq in redelivery.take(count_max - len(found)):
-                if self.is_spent(seq):
+        spent: list[int] = []
+        size = 0
+        while redelivery.queue and len(found) < count_max and size < SLICE_BYTES:
+            for seq in redelivery.take(1):
+                message = None if self._is_spent(seq) else self._read(seq)
+                if message is None:
                     spent.append(seq)
-                    continue
-                message = self._read(seq)
-                if message is not None:
+                else:
                     found.append(message)
-                elif seq in machine.pending:
-                    spent.append(seq)
-            if spent:
-                self.give_up(spent)
+                    size += len(message.data)
+        self._give_up(spent)
         return found
 
-    def is_spent(self, seq: int) -> bool:
+    def expire(self, now_ns: int) -> None:
+        """What was not acknowledged in time is to be delivered again, or is given up."""
+        due = self.redelivery.expire(now_ns)
+        spent = [seq for seq in due if self._is_spent(seq)]
+        if spent:
+            self._give_up(spent)
+            given_up = set(spent)
+            due = [seq for seq in due if seq not in given_up]
+        self.redelivery.enqueue(due)
+
+    def _is_spent(self, seq: int) -> bool:
         """Whether a message was delivered as often as may be."""
         deliveries_max = self._consumer.config.max_deliver
         return 0 < deliveries_max <= self._machine.delivery_count(seq)
 
-    def give_up(self, seqs: Sequence[int]) -> None:
+    def _give_up(self, seqs: Sequence[int]) -> None:
         """Messages are not to be delivered any more, though nobody acknowledged them."""
         if not seqs:
             return
         for seq in seqs:
-            self._consumer.deliveries_exceeded(seq, self._machine.delivery_count(seq))
+            if self._is_spent(seq):
+                self._consumer.deliveries_exceeded(seq, self._machine.delivery_count(seq))
         self.submit_dispatches()
-        self._consumer.submit(Ack(self._machine.number, GIVEN_UP, tuple(sorted(seqs))), self._given_up)
+        ordered = sorted(seqs)
+        for start in range(0, len(ordered), SEQS_MAX):
+            some = tuple(ordered[start : start + SEQS_MAX])
+            self._consumer.submit(Ack(self._machine.number, GIVEN_UP, some), self._given_up)
 
     def _given_up(self, result: object) -> None:
         self._consumer.wake()
@@ -124,9 +136,11 @@ class Supply:
         self.is_at_end = False
         if room <= 0:
             return []
-        found = self._chosen(room)
-        if found or machine.chosen:
-            return found
+        while machine.chosen:
+            # Those that are gone by now are passed over.
+            found = self._chosen(room)
+            if found:
+                return found
         batch = self._log.messages(machine.filters, machine.next_seq, room, SLICE_BYTES)
         if batch.unreadable:
             self._consumer.unreadable(batch.unreadable)
@@ -147,10 +161,14 @@ class Supply:
         """The last messages of their subjects, which come first."""
         machine = self._machine
         found: list[Message] = []
+        size = 0
         for seq in list(islice(machine.chosen, count_max)):
             message = self._read(seq)
             if message is not None:
                 found.append(message)
+                size += len(message.data)
+                if size >= SLICE_BYTES:
+                    break
             elif not found:
                 machine.pass_over(seq)
         return found

@@ -64,7 +64,7 @@ class Target:
         for members in (route.plain, *route.queues):
             for subscription, _ in members:
                 outbox = subscription.outbox
-                if outbox is not None and outbox.pending_bytes > STALL_BYTES:
+                if outbox is not None and outbox.pending_bytes > min(STALL_BYTES, outbox.limit_bytes // 2):
                     return True
         return False
 
