@@ -18,6 +18,7 @@ Invariant: ack_floor.stream_seq < every pending seq <= delivered.stream_seq, and
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
@@ -70,8 +71,18 @@ class ConsumerMachine:
     """The state of one consumer."""
 
     __slots__ = (
-        *("_ahead", "_deliveries_lowest", "_idle", "_is_reset", "_order", "chosen", "chosen_to", "config"),
-        *("created_ns", "delivered", "deliveries", "filters", "has_acks", "last_acked_ns"),
+        *("_ahead", "_deliveries_lowest", "_held", "_idle", "_is_reset", "_order"),
+        *(
+            "chosen",
+            "chosen_to",
+            "config",
+            "created_ns",
+            "delivered",
+            "deliveries",
+            "filters",
+            "has_acks",
+            "last_acked_ns",
+        ),
         *("last_delivered_ns", "name", "number", "pending"),
     )
 
@@ -98,6 +109,8 @@ class ConsumerMachine:
         self._ahead: set[int] = set()
         # What was delivered when nothing was pending for the last time.
         self._idle = _NOWHERE
+        # Where the floor stays because of a message that was given up.
+        self._held: Position | None = None
         # Whether nothing was handed out since it was reset.
         self._is_reset = False
         # No seq in `deliveries` is lower.
@@ -119,8 +132,10 @@ class ConsumerMachine:
         """Everything up to here is settled.
 
         As with nats-server the floor does not pass over messages that are not for this consumer before one
-        is acknowledged.
+        is acknowledged, and a message that was given up holds it until all others are settled.
         """
+        if self._held is not None:
+            return self._held
         if not self._order:
             return self.delivered
         seq = self._order[0]
@@ -152,14 +167,22 @@ class ConsumerMachine:
         if seq > self.delivered.stream_seq:
             if seq in self._ahead:
                 return False
-            return seq > self.chosen_to or seq in self.chosen
+            return seq > self.chosen_to or self._place_chosen(seq) is not None
         return seq in self.pending or seq in self.deliveries
+
+    def _place_chosen(self, seq: int) -> int | None:
+        place = bisect_left(self.chosen, seq)
+        return place if place < len(self.chosen) and self.chosen[place] == seq else None
 
     def held(self) -> list[int]:
         """The messages that it was handed out and that must stay, given up ones too."""
         if not self.deliveries:
             return list(self.pending)
         return [*self.pending, *(seq for seq in self.deliveries if seq not in self.pending)]
+
+    def known(self) -> list[int]:
+        """All messages that it knows by their seqs."""
+        return [*self.held(), *self.chosen]
 
     # --- handing out ---
 
@@ -243,10 +266,14 @@ class ConsumerMachine:
         if kind == ACK_ALL:
             return self._settle_to(max(seqs))
         pending = self.pending
+        if kind == GIVEN_UP and self._order and self._order[0] in seqs:
+            self._held = self.ack_floor
         settled = [seq for seq in seqs if pending.pop(seq, None) is not None]
         if kind == GIVEN_UP:
             self._remember(settled)
         else:
+            if settled:
+                self._release_floor()
             if self.deliveries:
                 before = set(settled)
                 given_up = [seq for seq in seqs if self.deliveries.pop(seq, None) and seq not in before]
@@ -281,6 +308,7 @@ class ConsumerMachine:
             # The journal has lost what handed it out. All before it were handed out as well.
             self.delivered = Position(reach.consumer_seq, last)
         self._trim()
+        self._held = None
         if order:
             self._idle = Position(pending[order[0]].consumer_seq - 1, last)
         return settled
@@ -301,6 +329,10 @@ class ConsumerMachine:
         self._ahead = {seq for seq in self._ahead if seq > last}
         self._trim()
 
+    def _release_floor(self) -> None:
+        if not self.pending:
+            self._held = None
+
     def _trim(self) -> None:
         """Let the order begin with what is pending, and hold not much else."""
         order, pending = self._order, self.pending
@@ -319,12 +351,15 @@ class ConsumerMachine:
         pending, deliveries = self.pending, self.deliveries
         dropped = []
         for seq in seqs:
+            if self.chosen and (place := self._place_chosen(seq)) is not None:
+                del self.chosen[place]
             known = pending.pop(seq, None)
             count = deliveries.pop(seq, 1)
             if known is not None:
                 dropped.append(Dropped(seq, known, count))
         if dropped:
             self._trim()
+            self._release_floor()
         return dropped
 
     def drop_below(self, first_seq: int) -> list[Dropped]:
@@ -343,6 +378,8 @@ class ConsumerMachine:
                 self._deliveries_lowest = min(deliveries, default=0)
         if self._ahead:
             self._ahead = {seq for seq in self._ahead if seq >= first_seq}
+        if self.chosen:
+            self.pass_over(first_seq - 1)
         return dropped
 
     def skip_to(self, seq: int) -> None:
@@ -350,6 +387,7 @@ class ConsumerMachine:
         if seq > self.delivered.stream_seq:
             self.delivered = Position(self.delivered.consumer_seq, seq)
             self.pass_over(seq)
+            self._held = None
 
     def reset(self, seq: int) -> int:
         """Begin again with a message, 0: behind the floor; its seq. All that is pending is forgotten."""
@@ -362,6 +400,7 @@ class ConsumerMachine:
     def start_at(self, seq: int, chosen: Iterable[int] = (), chosen_to: int = 0) -> None:
         """Nothing was handed out, and this message comes first."""
         self.delivered = self._idle = Position(0, seq - 1)
+        self._held = None
         self.pending.clear()
         self.deliveries.clear()
         self._order.clear()
@@ -388,7 +427,7 @@ class ConsumerMachine:
         return [
             self.name,
             {**self.config.document(), CREATED: self.created_ns},
-            [*self.delivered, *self._idle],
+            [*self.delivered, *self._idle, *(self._held or ())],
             [self.last_delivered_ns, self.last_acked_ns, int(self._is_reset)],
             folded(list(pending)),
             folded([one.consumer_seq for one in pending.values()]),
@@ -404,7 +443,8 @@ class ConsumerMachine:
         """The reverse of snapshot()."""
         name, config, positions, times, seqs, numbers, times_ns, again, counts, chosen, ahead = snapshot
         machine = cls(number, name, config)
-        machine.delivered, machine._idle = Position(*positions[:2]), Position(*positions[2:])
+        machine.delivered, machine._idle = Position(*positions[:2]), Position(*positions[2:4])
+        machine._held = Position(*positions[4:]) if positions[4:] else None
         machine.last_delivered_ns, machine.last_acked_ns = times[:2]
         machine._is_reset = bool(times[2])
         entries = map(Pending, _column(numbers), _column(times_ns))

@@ -1,7 +1,7 @@
 """Where a new consumer begins: the seq of the message that it looks at first.
 
 Rules: as with nats-server. What lies before the first message of the stream is moved up to it, what lies
-behind the last is moved down to the next one, unless a seq was asked for by number: that may be in the future.
+behind the last is moved down to the next one; a seq that was asked for by number may be in the future.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ volatile is unknown to the journal: it is not in checkpoints, and nothing that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from edged.core.api_errors import CONSUMER_NOT_FOUND, ApiError
@@ -88,11 +88,11 @@ class ConsumerTable:
             return self._settle(consumer, command)
         if isinstance(command, ResetConsumer):
             seq = consumer.reset(command.seq)
-            self._sweep()
+            self._sweep(consumer.filters)
             return seq
         del self.consumers[command.consumer]
         self._follow_interest()
-        self._sweep()
+        self._sweep(consumer.filters)
         return 0
 
     def _put(self, command: PutConsumer) -> int:
@@ -113,7 +113,7 @@ class ConsumerTable:
         known.configure(command.config)
         if known.filters != before:
             self._follow_interest()
-            self._sweep()
+            self._sweep(before)
         return 0
 
     def _dispatch(self, consumer: ConsumerMachine, command: Dispatch) -> int:
@@ -149,6 +149,7 @@ class ConsumerTable:
 
     def _follow_interest(self) -> None:
         self.interest.follow(self._filters)
+        self.retention.follow_interest()
 
     def _filters(self) -> Iterator[bytes]:
         return (one for each in self.consumers.values() for one in each.filters or (b">",))
@@ -159,8 +160,8 @@ class ConsumerTable:
         self.retention.release(seqs)
         self._first_seq = self._log.first_seq
 
-    def _sweep(self) -> None:
-        self.retention.sweep()
+    def _sweep(self, filters: Sequence[bytes]) -> None:
+        self.retention.sweep(filters)
         self._first_seq = self._log.first_seq
 
     # --- and for other reasons ---
@@ -181,7 +182,7 @@ class ConsumerTable:
     def look_through(self) -> None:
         """Messages have gone, and nobody knows which."""
         has = self._log.has
-        self._drop(lambda consumer: consumer.drop([seq for seq in consumer.held() if not has(seq)]))
+        self._drop(lambda consumer: consumer.drop([seq for seq in consumer.known() if not has(seq)]))
         self.begin_moved()
 
     def purged(self, subject: bytes) -> None:
@@ -192,7 +193,7 @@ class ConsumerTable:
         subject = subject or b">"
         log, has = self._log, self._log.has
         for consumer in self.consumers.values():
-            consumer.drop([seq for seq in consumer.held() if not has(seq)])
+            consumer.drop([seq for seq in consumer.known() if not has(seq)])
             filters = consumer.filters or (b">",)
             if all(is_subset(one, subject) for one in filters):
                 first = log.next_matching((subject,), log.first_seq)

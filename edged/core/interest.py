@@ -25,6 +25,13 @@ class Interest:
         self._known: dict[bytes, bool] = {}
         self._source: Callable[[], Iterable[bytes]] = tuple
 
+    @classmethod
+    def in_filters(cls, filters: tuple[bytes, ...]) -> Interest:
+        """That of one consumer, whose filters stay."""
+        interest = cls()
+        interest._filters = filters
+        return interest
+
     def follow(self, filters: Callable[[], Iterable[bytes]]) -> None:
         """These are the filters from now on. Many streams never ask for them, so they are collected then."""
         self._source = filters

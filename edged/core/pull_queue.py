@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from edged.core import pull_statuses as statuses
@@ -23,8 +24,8 @@ from edged.core.pull_request import PullRequest
 # Requests that nobody waits for any more are looked for when a full queue is asked, but not more often.
 FULL_CHECK_NS: Final = 1_000_000_000
 
-# Among more requests than this each message finds its own.
-FRONT_MAX: Final = 8
+# Among so many requests messages are dealt at once.
+FRONT_MAX: Final = 64
 
 HasInterest = Callable[[bytes], bool]
 
@@ -118,24 +119,39 @@ class PullQueue:
 
     # --- serving ---
 
-    def front(self, now_ns: int) -> list[PullRequest]:
-        """All requests in their order, if they are few and each takes whatever there is; else none.
+    def front(self, count: int, now_ns: int) -> list[PullRequest]:
+        """Who has a turn when so many messages are dealt; nobody, unless each takes whatever there is.
 
-        So they can be served many messages at once. Pins are not looked at, nor who listens.
+        Pins are not looked at, nor who listens.
         """
-        if len(self._waiting) > FRONT_MAX or self.is_overflow:
+        if self.is_overflow or (self.is_prioritized and len(self._waiting) > 1):
             return []
-        for request in self._waiting:
+        first = list(islice(self._waiting, min(count, FRONT_MAX)))
+        for request in first:
             if request.is_limited or 0 < request.expires_at_ns <= now_ns:
                 return []
-        return list(self._waiting)
+        return first
 
-    def serve_first(self, count: int, now_ns: int) -> None:
-        """The first request was sent so many messages, perhaps its last."""
-        request = self._waiting[0]
-        request.take(count, 0, now_ns)
-        if request.is_done:
-            self._drop_first(None)
+    def deal(self, count: int, now_ns: int) -> list[tuple[PullRequest, int]]:
+        """Serve those whom front() found, as if they had turns of one message: whom, and how many."""
+        waiting = self._waiting
+        if len(waiting) > FRONT_MAX:
+            count = min(count, FRONT_MAX)
+        shares: dict[PullRequest, int] = {}
+        while count and waiting:
+            rounds = min(count // len(waiting), min([request.batch_left for request in waiting]) - 1)
+            if rounds > 0:
+                # None of them is done by this, so their order stays.
+                for request in waiting:
+                    request.take(rounds, 0, now_ns)
+                    shares[request] = shares.get(request, 0) + rounds
+                count -= rounds * len(waiting)
+                continue
+            request = waiting[0]
+            shares[request] = shares.get(request, 0) + 1
+            self._serve_first(0, now_ns)
+            count -= 1
+        return list(shares.items())
 
     def choose(self, size: int, now_ns: int, backlog: Backlog, pins: Pins | None) -> PullRequest | None:
         """Whose turn it is for a message of this size, which is counted as sent; None if nobody can have it.

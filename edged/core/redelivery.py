@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 # When the heap has so many more seqs than are pending, it is made anew from those.
 _STALE_MAX: Final = 65_536
+TIME_NS_MAX: Final = 2**63 - 1
 
 
 class _Pending(Protocol):
@@ -51,7 +52,9 @@ class Redelivery:
         "wait_ns",
     )
 
-    def __init__(self, handed: Handed, wait_ns: int, backoff_ns: Sequence[int] = ()) -> None:
+    def __init__(
+        self, handed: Handed, wait_ns: int, backoff_ns: Sequence[int] = (), now_ns: int = TIME_NS_MAX
+    ) -> None:
         self._handed = handed
         self.queue: deque[int] = deque()
         self._queued: set[int] = set()
@@ -62,6 +65,13 @@ class Redelivery:
         # Until when those must not be delivered for which somebody said so.
         self._deferred: dict[int, int] = {}
         self.configure(wait_ns, backoff_ns)
+        self._bring_near(now_ns)
+
+    def _bring_near(self, now_ns: int) -> None:
+        """Messages from the future, by a clock that was set back since, were handed out now at the latest."""
+        for seq, entry in self._handed.pending.items():
+            if entry.ts_ns > now_ns and self.wait_ns:
+                self._defer(seq, now_ns + self._wait_of(seq))
 
     def configure(self, wait_ns: int, backoff_ns: Sequence[int]) -> None:
         """Times for messages from now on, and for all that are pending."""

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from edged.ports import Router
     from edged.server.exchange import Exchange, Shadow
 
-# Reply subjects of one client differ in the last token only, as do the keys of a bucket or the devices of a site.
+# Reply subjects of one client differ in the last token only, as do the keys of a bucket or the devices of a
+# site.
 _INBOXES = b"_INBOX."
+# There is one acknowledgement for each message of a consumer, and its subject is used once.
 _ACKS = b"$JS.ACK."
 # Subjects that belong to servers: gateway replies, and Raft outside of the system account.
 _SERVER_SUBJECTS = (b"_GR_.", b"$GR.")
@@ -91,7 +93,7 @@ class PublishContext:
         return route
 
     def _below(self, subject: bytes) -> Route | None:
-        """The route of all subjects that differ from this one in the last token; None if they are not alike."""
+        """The route of all subjects that differ from this one in the last token; None if not alike."""
         prefix = subject[: subject.rfind(b".") + 1]
         if prefix == subject or prefix in self._unlike or subject in self.account.subscriptions.literals:
             return None

@@ -28,6 +28,7 @@ from edged.core.commands import (
     Purge,
     PutStream,
     Refill,
+    RemoveConsumer,
     RemoveStream,
     Shed,
     encode,
@@ -60,7 +61,8 @@ from edged.store.stream_log import StreamLog
 from edged.store.tail import Tail
 from edged.store.wear import CountedFiles
 
-FREES_SPACE = (Delete, Purge, Expire, Shed, RemoveStream)
+# Commands that let messages go, or may: who empties a work queue hands out and acknowledges.
+FREES_SPACE = (Delete, Purge, Expire, Shed, RemoveStream, RemoveConsumer, Ack, Dispatch)
 # Commands written once. All others are written twice: losing one of those to a bad sector would bring back
 # what is gone, or forget a stream. A lost one of these costs a delivery too many, or is asked for again.
 SINGLE = (Ack, Dispatch, Refill)

@@ -140,6 +140,33 @@ def test_given_up_message_is_not_pending_but_known_until_it_is_settled() -> None
     assert not machine.needs(1) and machine.deliveries == {}
 
 
+def test_given_up_message_holds_the_floor_until_all_others_are_settled() -> None:
+    machine = consumer()
+    machine.hand_out([1, 2, 3], NOW_NS)
+    machine.settle(GIVEN_UP, [2])
+    assert machine.ack_floor == (0, 0)
+    machine.settle(ACK, [1])
+    assert machine.ack_floor == (2, 2)
+    machine.hand_out([4, 5], NOW_NS)
+    machine.settle(GIVEN_UP, [3])
+    machine.settle(ACK, [4])
+    machine = stored_and_read(machine)
+    assert machine.ack_floor == (2, 2)
+    machine.settle(ACK, [3])
+    assert machine.ack_floor == (2, 2)
+    machine.settle(ACK, [5])
+    assert machine.ack_floor == (5, 5)
+
+
+def test_chosen_message_that_goes_is_not_waited_for() -> None:
+    machine = consumer(deliver_policy="last_per_subject")
+    machine.start_at(3, [3, 6, 8], 9)
+    assert machine.drop([6]) == []
+    assert list(machine.chosen) == [3, 8] and not machine.needs(6)
+    machine.drop_below(4)
+    assert list(machine.chosen) == [8]
+
+
 def test_message_that_is_gone_is_told_with_its_deliveries() -> None:
     machine = consumer()
     machine.hand_out([1, 2, 3], NOW_NS)

@@ -160,6 +160,19 @@ def test_with_interest_what_nobody_wants_any_more_goes_with_the_consumer() -> No
     assert kept(machine) == [] and machine.log.first_seq == 10
 
 
+def test_with_interest_messages_that_were_not_chosen_go_with_the_others_interest() -> None:
+    machine = stream(retention="interest")
+    consumer(machine, 1)
+    publish(machine, "abab")
+    consumer(machine, 2, deliver_policy="last_per_subject")
+    publish(machine, "a")
+    machine.apply(commands.RemoveConsumer(1))
+    assert kept(machine) == [3, 4, 5]
+    deliver(machine, 2, 3, 4)
+    machine.apply(Ack(2, ACK, (3,)))
+    assert kept(machine) == [4, 5]
+
+
 def test_stream_that_turns_to_interest_lets_go_what_is_settled() -> None:
     machine = stream()
     publish(machine, "aaaa")

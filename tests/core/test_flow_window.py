@@ -1,4 +1,4 @@
-"""What holds a push consumer back: flow control, a rate, and the count of what is before it."""
+"""What holds a push consumer back: flow control, a rate, time, and the count of what is before it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from edged.core.flow_window import WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, FlowWindow
 from edged.core.pending_count import PendingCount
 from edged.core.rate_limit import RateLimit
+from edged.core.steady_clock import SteadyClock
 
 SECOND = 1_000_000_000
 START = 1_000 * SECOND
@@ -78,6 +79,15 @@ class Log:
         found = [seq for seq in self.seqs if seq >= from_seq]
         self.counted += len(found)
         return len(found)
+
+
+def test_a_steady_clock_follows_a_clock_that_is_set_forward_and_does_not_stop_when_it_is_set_back() -> None:
+    clock = SteadyClock(START, 0)
+    assert clock.read(START + SECOND, SECOND) == START + SECOND
+    assert clock.read(START + 100 * SECOND, 2 * SECOND) == START + 100 * SECOND
+    assert clock.read(START, 3 * SECOND) == START + 101 * SECOND
+    assert clock.read(START + SECOND, 4 * SECOND) == START + 102 * SECOND
+    assert clock.read(START + 200 * SECOND, 5 * SECOND) == START + 200 * SECOND
 
 
 def test_only_what_is_new_is_counted() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edged.core import pull_statuses as statuses
 from edged.core.consumer_config import ConsumerConfig
@@ -168,21 +170,37 @@ def test_heartbeats_come_when_nothing_else_came() -> None:
     assert queue.due_at_ns == START + 2 * SECOND + SECOND // 2
 
 
-def test_requests_that_take_whatever_there_is_can_be_served_at_once() -> None:
+def test_requests_that_take_whatever_there_is_are_dealt_messages_at_once() -> None:
     one, two = request(b"a", batch=5), request(b"b", batch=3)
     queue = queue_of(one, two)
-    assert queue.front(START) == [one, two]
-    queue.serve_first(5, START)
-    assert queue.front(START) == [two]
-    queue.serve_first(2, START)
-    assert (queue.front(START), two.batch_left) == ([two], 1)
+    assert queue.front(100, START) == [one, two]
+    assert queue.front(1, START) == [one]
+    assert queue.deal(5, START) == [(one, 3), (two, 2)]
+    assert queue.front(1, START) == [two]
+    assert queue.deal(100, START) == [(two, 1), (one, 2)]
+    assert len(queue) == 0
 
 
 def test_requests_that_do_not_take_everything_are_served_one_message_at_a_time() -> None:
-    assert queue_of(request(b"a"), request(b"b", batch=5, bytes_max=10)).front(START) == []
-    assert queue_of(request(b"a", expires_ns=1)).front(START + 1) == []
-    assert queue_of(request(b"a", group="A"), policy=OVERFLOW).front(START) == []
-    assert queue_of(*[request(b"%d" % number) for number in range(9)]).front(START) == []
+    assert queue_of(request(b"a"), request(b"b", batch=5, bytes_max=10)).front(9, START) == []
+    assert queue_of(request(b"a", expires_ns=1)).front(9, START + 1) == []
+    assert queue_of(request(b"a", group="A"), policy=OVERFLOW).front(9, START) == []
+    assert queue_of(request(b"a"), request(b"b"), policy=PRIORITIZED).front(9, START) == []
+
+
+@given(st.lists(st.integers(0, 9), max_size=70), st.lists(st.integers(1, 40), max_size=8))
+def test_dealing_gives_each_request_as_much_as_turns_of_one_message_do(
+    batches: list[int], counts: list[int]
+) -> None:
+    dealt, turned = (
+        queue_of(*[request(b"%d" % place, batch=batch) for place, batch in enumerate(batches)])
+        for _ in range(2)
+    )
+    for count in counts:
+        shares = {one.reply: share for one, share in dealt.deal(count, START)}
+        expected = [reply for reply in served(turned, sum(shares.values())) if reply != b"-"]
+        assert shares == {reply: expected.count(reply) for reply in expected}
+        assert [one.reply for one in dealt.front(99, START)] == [one.reply for one in turned.front(99, START)]
 
 
 def test_a_deleted_consumer_tells_everyone() -> None:

@@ -124,6 +124,13 @@ def test_after_a_restart_times_follow_from_what_is_pending() -> None:
     assert redelivery.expire(START + 31 * SECOND) == [2]
 
 
+def test_after_a_restart_with_a_clock_that_was_set_back_nobody_waits_for_the_future() -> None:
+    handed = Handed({1: Pending(1, START + 3600 * SECOND)})
+    redelivery = Redelivery(handed, 30 * SECOND, (), START)
+    assert redelivery.expire(START + 30 * SECOND - 1) == []
+    assert redelivery.expire(START + 30 * SECOND) == [1]
+
+
 def test_a_new_time_to_acknowledge_counts_for_what_is_pending() -> None:
     handed, redelivery = made()
     handed.hand_out(redelivery, [1], START)

@@ -123,7 +123,7 @@ class ConsumerPair:
         """The next messages, whatever they are; `reply` is for whoever reads a failure."""
         self.last = [[self._receive(client) for _ in range(count)] for client in self.clients]
         one, other = ([seen(arrived) for arrived in arrived_all] for arrived_all in self.last)
-        assert one == other, reply
+        assert one == other, (reply, one, other)
         return one
 
     def _receive(self, client: RawClient) -> Arrived:

@@ -47,7 +47,7 @@ class Arrived:
 class RawClient:
     """One connection, subscribed to `R.>`, where it has everything answered."""
 
-    def __init__(self, host: str, port: int, **login: str) -> None:
+    def __init__(self, host: str, port: int, **login: str | bool) -> None:
         self._socket = socket.create_connection((host, port), timeout=DEADLINE_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._input = self._socket.makefile("rb")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -45,9 +46,10 @@ def test_a_batch_is_delivered_and_what_is_missing_comes_when_it_is_stored(client
     pair = ConsumerPair(clients, 3)
     pair.create()
     assert [one.payload for one in pair.pull({"batch": 5}, 3)] == [b"0", b"1", b"2"]
-    pair.publish(2)
-    found = pair.take(b"", 2)
-    assert [one.reply.rsplit(b".", 1)[1] for one in found] == [b"0", b"0"]
+    for _ in range(2):
+        pair.publish(1)
+        (message,) = pair.take(b"", 1)
+        assert message.reply.endswith(b".0")
     assert pair.info()["num_waiting"] == 0
 
 
@@ -94,10 +96,17 @@ def test_a_batch_that_has_bytes_left_is_said_to_be_complete(clients: Clients) ->
 def test_requests_have_their_turns(clients: Clients) -> None:
     pair = ConsumerPair(clients)
     pair.create()
-    first, _ = pair.ask({"batch": 3}), pair.ask({"batch": 2})
+    pair.ask({"batch": 3})
+    pair.ask({"batch": 2, "max_bytes": 10_000})
     pair.wait_for(num_waiting=2)
     pair.publish(5)
-    assert len(pair.take(first, 5)) == 5
+    both = []
+    for client in clients:
+        # The second request is told when it is complete, with its second turn.
+        arrived = [client.receive() for _ in range(6)]
+        both.append([one.payload or one.block.partition(b"\r")[0] for one in arrived])
+    assert both[0] == both[1]
+    assert both[0].index(b"NATS/1.0 409 Batch Completed") == 4
     assert pair.info()["num_waiting"] == 0
 
 
@@ -199,7 +208,7 @@ def test_filters_choose_messages_and_count_them(clients: Clients) -> None:
     ],
 )
 def test_a_consumer_begins_where_it_is_told_to(
-    clients: Clients, policy: str, more: dict[str, int], expected: list[bytes]
+    clients: Clients, policy: str, more: dict[str, Any], expected: list[bytes]
 ) -> None:
     pair = ConsumerPair(clients)
     for tail in ("a", "b", "a", "a", "c"):
@@ -223,3 +232,81 @@ def test_messages_that_are_deleted_are_passed_over(clients: Clients) -> None:
     assert pair.info()["num_pending"] == 4
     found = pair.pull(b"4", 4)
     assert [one.reply.split(b".")[5] for one in found] == [b"1", b"3", b"4", b"5"]
+
+
+# --- who is not there ---
+
+
+def test_a_request_of_a_client_that_left_takes_no_message(
+    servers: list[RunningServer], clients: Clients
+) -> None:
+    pair = ConsumerPair(clients)
+    pair.create()
+    with connected(servers) as leaving:
+        for client in leaving:
+            client.send(b"SUB LEFT 9\r\n")
+            client.publish(
+                f"$JS.API.CONSUMER.MSG.NEXT.{pair.stream}.c".encode(), b"", b'{"batch":5}', b"LEFT"
+            )
+        pair.wait_for(num_waiting=1)
+    pair.wait_for(num_waiting=0)
+    pair.publish(1)
+    (message,) = pair.pull(b"", 1)
+    assert message.reply == b"$JS.ACK.%s.c.1.1.1.time.0" % pair.stream.encode()
+
+
+def test_nobody_answers_for_a_consumer_that_is_not_there(servers: list[RunningServer]) -> None:
+    both = []
+    for server in servers:
+        client = RawClient(server.host, server.port, no_responders=True)
+        name = f"none{server.port}"
+        client.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [name]})
+        client.ask(name, b"", b"x")
+        config = {"stream_name": name, "config": {"durable_name": "c", "ack_policy": "none"}}
+        client.api(f"CONSUMER.DURABLE.CREATE.{name}.c", config)
+        asked = client.ask(f"$JS.API.CONSUMER.MSG.NEXT.{name}.other")
+        client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{name}.c".encode(), b"", b"", b"R.one")
+        message = client.receive()
+        acked = client.ask(message.reply)
+        lines = [one.block.partition(b"\r")[0] for one in (asked, acked)]
+        both.append([lines[0], message.payload, lines[1]])
+        client.close()
+    assert both[0] == both[1]
+    assert both[0][0] == both[0][2] == b"NATS/1.0 503"
+
+
+# --- changes ---
+
+
+def test_more_may_wait_for_acknowledgement_from_now_on(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 3)
+    pair.create(max_ack_pending=1)
+    reply = pair.ask({"batch": 3})
+    pair.take(reply, 1)
+    pair.update(max_ack_pending=3)
+    assert [one.payload for one in pair.take(reply, 2)] == [b"1", b"2"]
+
+
+def test_another_filter_counts_from_where_the_consumer_is(clients: Clients) -> None:
+    pair = ConsumerPair(clients)
+    for tail in ("a", "b", "a", "b", "b"):
+        pair.publish(1, tail)
+    pair.create(filter_subject=f"{pair.stream}.a")
+    pair.pull(b"", 1)
+    pair.update(filter_subject=f"{pair.stream}.b")
+    assert pair.info()["num_pending"] == 3
+    found = pair.pull(b"3", 3)
+    assert [one.reply.split(b".")[5] for one in found] == [b"2", b"4", b"5"]
+
+
+def test_a_consumer_that_is_reset_begins_again(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 4)
+    pair.create()
+    pair.pull(b"3", 3)
+    pair.say(0)
+    pair.api("RESET", {"seq": 2})
+    assert figures(pair.info()) == (0, 1, 0, 1, 0, 0, 3)
+    found = pair.pull(b"3", 3)
+    assert [one.reply.split(b".")[4:7] for one in found] == [
+        [b"1", b"%d" % (n + 2), b"%d" % (n + 1)] for n in range(3)
+    ]

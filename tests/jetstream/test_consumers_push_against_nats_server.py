@@ -179,3 +179,28 @@ def test_a_paused_consumer_delivers_when_its_time_has_come(clients: Clients) -> 
         assert [one.payload for one in came if one.reply] == [b"0"]
     assert both == [[True, False], [True, False]]
     assert pair.info().get("paused") is None
+
+
+def test_nothing_is_sent_while_nobody_listens(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 2)
+    for client in clients:
+        client.send(b"SUB P.away 901\r\n")
+    pair.create(deliver_subject="P.away")
+    pair.take(b"", 2)
+    for client in clients:
+        client.send(b"UNSUB 901\r\n")
+    pair.wait_for(push_bound=None)
+    pair.publish(2)
+    assert figures(pair.info()) == (2, 2, 0, 0, 2, 0, 2)
+    for client in clients:
+        client.send(b"SUB P.away 902\r\n")
+    assert [one.reply.split(b".")[5] for one in pair.take(b"", 2)] == [b"3", b"4"]
+
+
+def test_messages_go_to_another_subject_from_now_on(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 1)
+    pair.create(deliver_subject="P.before")
+    for client in clients:
+        client.subscribe("P.after")
+    pair.update(deliver_subject="P.after")
+    assert [one.payload for one in pair.take(b"", 1)] == [b"0"]

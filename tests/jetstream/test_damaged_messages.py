@@ -5,8 +5,12 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.jetstream.jetstream_servers import running
 from tests.jetstream.raw_client import RawClient
+
+pytestmark = pytest.mark.real
 
 LOST = b"what was written here is not what is read"
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 DELETED: Final = b"409 Consumer Deleted"
+INACTIVE_CHECK_NS: Final = 500_000_000
+"""How often consumers are looked for that nobody has used for too long."""
 
 
 class StreamConsumers:
@@ -40,6 +42,8 @@ class StreamConsumers:
         self._number = 0
         # The numbers of those that are on their way without anybody who waits for them, by name.
         self._placed: dict[str, int] = {}
+        # When it was last asked who is used.
+        self._checked_ns = 0
         # How many seqs had no message when consumers were last told that some went.
         self._missing = 0
 
@@ -119,7 +123,9 @@ class StreamConsumers:
         self.removed()
         for consumer in self:
             consumer.tick(now_ns)
-        self.check_inactive(now_ns)
+        if now_ns >= self._checked_ns + INACTIVE_CHECK_NS:
+            self._checked_ns = now_ns
+            self.check_inactive(now_ns)
 
     def check_inactive(self, now_ns: int) -> None:
         """Remove those that nobody has used for too long."""

@@ -85,8 +85,12 @@ class Consumer:
     @property
     def is_paused(self) -> bool:
         """Whether it rests."""
+        return self._pause_left_ns() > 0
+
+    def _pause_left_ns(self) -> int:
+        """How long it rests by the time of day, in which that is said."""
         until_ns = self.config.pause_until
-        return until_ns is not None and until_ns > self.now_ns()
+        return 0 if until_ns is None else max(until_ns - self.jetstream.server.now_ns(), 0)
 
     @property
     def pinned(self) -> dict[str, tuple[str, int]]:
@@ -110,13 +114,13 @@ class Consumer:
         return max(self.last_activity_ns, self.machine.last_delivered_ns + waits)
 
     def now_ns(self) -> int:
-        """The time of day."""
-        return self.jetstream.now_ns()
+        """The time, which a clock that is set back does not stop."""
+        return self.jetstream.turns.now_ns()
 
     def heartbeat(self, stalled: bytes | None) -> bytes:
         """What is told to a client that waits."""
-        machine = self.machine
-        return statuses.idle_heartbeat(machine.delivered.consumer_seq, machine.next_seq - 1, stalled)
+        consumer_seq = self.machine.delivered.consumer_seq
+        return statuses.idle_heartbeat(consumer_seq, self.supply.next_seq - 1, stalled)
 
     # --- coming and going ---
 
@@ -180,7 +184,7 @@ class Consumer:
 
     def messages_stored(self) -> None:
         """The stream has new messages."""
-        if self._side.is_wanted:
+        if self._side.is_wanted and not self.is_listed and self.supply.may_have_more():
             self.wake()
 
     def messages_removed(self) -> None:
@@ -253,8 +257,7 @@ class Consumer:
         has_more = False
         if self.is_paused:
             self._side.at_end(now_ns)
-        elif not self.is_held and now_ns >= self._failed_until_ns:
-            self._failed_until_ns = 0
+        elif not self.is_held and not self._failed_until_ns:
             has_more = self._side.step(now_ns)
         self.plan()
         return has_more
@@ -286,7 +289,7 @@ class Consumer:
     def _due_at_ns(self) -> int:
         times = [self._side.due_at_ns, self.supply.redelivery.due_at_ns, self._failed_until_ns]
         if self._was_paused:
-            times.append(self.config.pause_until or 0)
+            times.append(self.now_ns() + self._pause_left_ns() + 1)
         return min((time for time in times if time), default=0)
 
     def _is_due(self) -> None:
@@ -297,6 +300,8 @@ class Consumer:
 
     def _check(self, now_ns: int) -> None:
         """Do what is due."""
+        if 0 < self._failed_until_ns <= now_ns:
+            self._failed_until_ns = 0
         if self._was_paused and not self.is_paused:
             self._was_paused = False
             consumer_paused(self)

@@ -191,15 +191,15 @@ class PullSide:
         if self._queue.needs_check(now_ns, is_at_end=True):
             self._check(now_ns, is_at_end=True)
 
-    def _serve(self, messages: Sequence[Message], now_ns: int, is_again: bool) -> int:
+    def _serve(self, messages: list[Message], now_ns: int, is_again: bool) -> int:
         """Give messages to whoever has a turn; how many were taken."""
         supply = self._consumer.supply
         pending = supply.count
         if not is_again and self._pins is None and self._envelopes.are_plain:
-            front = self._queue.front(now_ns)
-            targets = [Target(self._account, request.reply) for request in front]
-            if front and _are_one(targets):
-                return self._serve_front(front, targets, messages, pending, now_ns)
+            front = self._queue.front(len(messages), now_ns)
+            targets = {request: Target(self._account, request.reply) for request in front}
+            if front and all(target.is_plain and not target.is_empty for target in targets.values()):
+                return self._deal(messages, targets, pending, now_ns)
         parcels: list[_Parcel] = []
         taken = self._serve_turns(messages, pending, now_ns, is_again, parcels)
         if taken:
@@ -208,25 +208,20 @@ class PullSide:
         self._send(parcels, now_ns)
         return taken
 
-    def _serve_front(
-        self,
-        front: Sequence[PullRequest],
-        targets: Sequence[Target],
-        messages: Sequence[Message],
-        pending: int,
-        now_ns: int,
+    def _deal(
+        self, messages: list[Message], targets: dict[PullRequest, Target], pending: int, now_ns: int
     ) -> int:
-        """All for one client, which takes whatever there is, as it is stored: request after request."""
+        """Deliver messages as they are stored to requests that take whatever there is.
+
+        Each request gets as many as if they had turns of one message, but one after the other.
+        """
         taken = 0
-        for request, target in zip(front, targets, strict=True):
-            share = messages[taken : taken + max(request.batch_left, 1)]
-            if not share:
-                break
+        for request, count in self._queue.deal(len(messages), now_ns):
+            share, target = messages[taken : taken + count], targets[request]
             first = self._consumer.supply.handed(share, now_ns)
             target.hand_out(share, self._envelopes.prefix, first, pending - taken - 1)
-            self._queue.serve_first(len(share), now_ns)
             self._close(request.reply, target, now_ns)
-            taken += len(share)
+            taken += count
         self._consumer.used()
         return taken
 
@@ -335,16 +330,6 @@ def _exceeded(config: ConsumerConfig, terms: PullTerms) -> bytes | None:
     if 0 < config.max_bytes < terms.bytes_max:
         return statuses.exceeded("MaxRequestMaxBytes", config.max_bytes)
     return None
-
-
-def _are_one(targets: Sequence[Target]) -> bool:
-    """Whether one client gets everything, or there is but one request."""
-    if not all(target.is_plain and not target.is_empty for target in targets):
-        return False
-    listener = targets[0].listener
-    return len(targets) == 1 or (
-        listener is not None and all(target.listener is listener for target in targets[1:])
-    )
 
 
 def _new_pin() -> str:

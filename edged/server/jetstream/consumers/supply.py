@@ -16,6 +16,7 @@ from edged.core.commands import GIVEN_UP, SEQS_MAX, Ack, Dispatch, Seqs
 from edged.core.message import Message
 from edged.core.pending_count import PendingCount
 from edged.core.redelivery import Redelivery
+from edged.core.subjects import is_literal
 from edged.store.errors import Damaged, StoreError
 
 if TYPE_CHECKING:
@@ -39,9 +40,18 @@ class Supply:
         self._dispatches: list[Dispatch] = []
         config = consumer.config
         self.pending = PendingCount(self._log, self._machine.filters)
-        self.redelivery = Redelivery(self._machine, self._wait_ns(), config.backoff)
+        now_ns = consumer.now_ns()
+        self.redelivery = Redelivery(self._machine, self._wait_ns(), config.backoff, now_ns)
+        self._literal = self._literal_filter()
+        # Nothing below is to be delivered that was not yet.
+        self._looked_to = 0
         # Whether there was nothing new when it was last looked for, not even beyond what may wait for acks.
         self.is_at_end = False
+
+    def _literal_filter(self) -> bytes | None:
+        """The only subject that is wanted, if it is one."""
+        filters = self._machine.filters
+        return filters[0] if len(filters) == 1 and is_literal(filters[0]) else None
 
     def _wait_ns(self) -> int:
         config = self._consumer.config
@@ -52,6 +62,8 @@ class Supply:
         config = self._consumer.config
         self.pending.configure(self._machine.filters)
         self.redelivery.configure(self._wait_ns(), config.backoff)
+        self._looked_to = 0
+        self._literal = self._literal_filter()
         if is_elsewhere:
             self.redelivery.clear()
 
@@ -61,7 +73,19 @@ class Supply:
         machine = self._machine
         if machine.chosen:
             return len(machine.chosen) + self._log.count_matching(machine.filters, machine.chosen_to + 1)
-        return self.pending.count(machine.next_seq)
+        return self.pending.count(self.next_seq)
+
+    @property
+    def next_seq(self) -> int:
+        """From where on to look for new messages."""
+        return max(self._machine.next_seq, self._looked_to)
+
+    def may_have_more(self) -> bool:
+        """Whether there may be new messages. Quick, as all consumers of a stream are asked when some come."""
+        if self._literal is None:
+            return True
+        last_seq = self._log.last_of(self._literal)
+        return last_seq is not None and last_seq >= self.next_seq
 
     # --- messages that are due again ---
 
@@ -141,11 +165,13 @@ class Supply:
             found = self._chosen(room)
             if found:
                 return found
-        batch = self._log.messages(machine.filters, machine.next_seq, room, SLICE_BYTES)
+        batch = self._log.messages(machine.filters, self.next_seq, room, SLICE_BYTES)
         if batch.unreadable:
             self._consumer.unreadable(batch.unreadable)
             self.pending.forget()
         self.is_at_end = not batch.messages
+        if self.is_at_end:
+            self._looked_to = batch.next_seq
         return self._unsettled(batch.messages) if machine.is_ahead else batch.messages
 
     def _unsettled(self, messages: list[Message]) -> list[Message]:
@@ -196,7 +222,7 @@ class Supply:
         if is_chosen:
             self.pending.forget()
         else:
-            self.pending.passed(len(messages), machine.next_seq)
+            self.pending.passed(len(messages), self.next_seq)
         self._note(seqs, first, now_ns)
         return first
 

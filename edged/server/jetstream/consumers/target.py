@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from edged.core.limits import SERVICE_IMPORT_DEPTH_MAX, STALL_BYTES
-from edged.core.twins import Outbox, Route
+from edged.core.twins import Route
 from edged.server.exchange import REPLY_PREFIX
 
 if TYPE_CHECKING:
@@ -67,12 +67,6 @@ class Target:
                 if outbox is not None and outbox.pending_bytes > min(STALL_BYTES, outbox.limit_bytes // 2):
                     return True
         return False
-
-    @property
-    def listener(self) -> Outbox | None:
-        """The one client that listens, if it is one."""
-        route = self._route
-        return route.plain[0][0].outbox if len(route.plain) == 1 and not route.queues else None
 
     @property
     def is_plain(self) -> bool:

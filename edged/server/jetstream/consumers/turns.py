@@ -10,11 +10,13 @@ not end the others.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 import trio
 
+from edged.core.steady_clock import SteadyClock
 from edged.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ class Turns:
         self._server = server
         self._ready: deque[Consumer] = deque()
         self._arrival = trio.Event()
+        self._clock = SteadyClock(time.time_ns(), time.monotonic_ns())
+
+    def now_ns(self) -> int:
+        """The time, for whatever is due after a while."""
+        return self._clock.read(time.time_ns(), time.monotonic_ns())
 
     @property
     def are_waiting(self) -> bool:
