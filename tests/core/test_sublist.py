@@ -226,3 +226,28 @@ def test_any_bytes_are_either_refused_or_kept_and_found(pattern: bytes, subject:
         return
     assert bool(subscriptions.match(subject).plain) is subjects.matches(subject, pattern)
     assert subscriptions.remove(pattern, None, 1)
+
+
+def test_any_number_of_tokens_more_reach_the_same_if_only_a_tail_is_below() -> None:
+    subscriptions: SubscriptionList[str] = SubscriptionList()
+    subscriptions.insert(b"$JS.ACK.>", None, "all")
+    found = subscriptions.match_all_below(b"$JS.ACK.", is_deep=True)
+    assert found is not None
+    assert found.plain == ["all"]
+    subscriptions.insert(b"$JS.ACK.*.c.>", None, "some")
+    assert subscriptions.match_all_below(b"$JS.ACK.", is_deep=True) is None
+    assert subscriptions.match_all_below(b"$JS.ACK.") is not None
+
+
+def test_a_subject_is_named_by_subscriptions_without_wildcards_in_the_queue_that_is_asked_for() -> None:
+    subscriptions: SubscriptionList[str] = SubscriptionList()
+    subscriptions.insert(b"a.*", None, "many")
+    assert not subscriptions.is_named(b"a.b", None)
+    subscriptions.insert(b"a.b", b"q", "member")
+    assert not subscriptions.is_named(b"a.b", None)
+    assert subscriptions.is_named(b"a.b", b"q")
+    assert not subscriptions.is_named(b"a.b", b"other")
+    subscriptions.insert(b"a.b", None, "one")
+    assert subscriptions.is_named(b"a.b", None)
+    subscriptions.remove(b"a.b", None, "one")
+    assert not subscriptions.is_named(b"a.b", None)
