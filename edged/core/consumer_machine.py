@@ -230,6 +230,13 @@ class ConsumerMachine:
         while chosen and chosen[0] <= seq:
             chosen.popleft()
 
+    def _not_chosen(self, seqs: Iterable[int]) -> None:
+        """These need not be handed out any more."""
+        for seq in seqs if self.chosen else ():
+            place = self._place_chosen(seq)
+            if place is not None:
+                del self.chosen[place]
+
     def dispatched(self, command: Dispatch) -> bool:
         """Apply what the journal says of deliveries; whether it was news. 0 is the next consumer_seq."""
         before, seqs = self.delivered, command.seqs
@@ -288,6 +295,7 @@ class ConsumerMachine:
         reach = self.delivered.stream_seq
         found = [seq for seq in seqs if seq > reach and seq not in self._ahead]
         self._ahead.update(found)
+        self._not_chosen(found)
         return found
 
     def _settle_to(self, last: int) -> list[int]:
@@ -307,6 +315,7 @@ class ConsumerMachine:
         if last > reach.stream_seq and not self._is_reset:
             # The journal has lost what handed it out. All before it were handed out as well.
             self.delivered = Position(reach.consumer_seq, last)
+            self.pass_over(last)
         self._trim()
         self._held = None
         if order:
@@ -348,11 +357,11 @@ class ConsumerMachine:
 
     def drop(self, seqs: Iterable[int]) -> list[Dropped]:
         """Messages are gone from the stream: nobody can hand them out again. Those that were pending."""
+        seqs = list(seqs)
+        self._not_chosen(seqs)
         pending, deliveries = self.pending, self.deliveries
         dropped = []
         for seq in seqs:
-            if self.chosen and (place := self._place_chosen(seq)) is not None:
-                del self.chosen[place]
             known = pending.pop(seq, None)
             count = deliveries.pop(seq, 1)
             if known is not None:

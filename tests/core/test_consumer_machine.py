@@ -167,6 +167,15 @@ def test_chosen_message_that_goes_is_not_waited_for() -> None:
     assert list(machine.chosen) == [8]
 
 
+def test_chosen_message_that_was_acknowledged_before_its_dispatch_is_not_handed_out() -> None:
+    machine = consumer(deliver_policy="last_per_subject")
+    machine.start_at(3, [3, 6, 8], 9)
+    assert machine.settle(ACK, [6]) == [6]
+    assert list(machine.chosen) == [3, 8]
+    machine.dispatched(dispatch([3, 6], 1))
+    assert (list(machine.pending), list(machine.chosen)) == ([3], [8])
+
+
 def test_message_that_is_gone_is_told_with_its_deliveries() -> None:
     machine = consumer()
     machine.hand_out([1, 2, 3], NOW_NS)
@@ -251,6 +260,10 @@ def test_acknowledgement_of_all_before_its_dispatch_passes_over_everything() -> 
     assert (machine.delivered, machine.ack_floor) == ((0, 3), (0, 3))
     machine.dispatched(dispatch([2, 3, 4], 1))
     assert (list(machine.pending), machine.delivered) == ([4], (3, 4))
+    machine = consumer("all", deliver_policy="last_per_subject")
+    machine.start_at(3, [3, 6, 8], 9)
+    machine.settle(ACK_ALL, [6])
+    assert list(machine.chosen) == [8]
 
 
 def test_lost_dispatch_leaves_a_gap_and_no_more() -> None:
