@@ -245,10 +245,6 @@ KEPT: tuple[KeptDifference, ...] = (
         "up to a seq that is not there yet means all there is, on disk as in memory",
     ),
     KeptDifference(
-        "jetstream_consumers_info: A message that is delivered again (1)",
-        "a message that is given up is settled, and the floor passes it at once",
-    ),
-    KeptDifference(
         'jetstream_consumers_info: Messages that are removed (STREAM.MSG.DELETE.S {"seq":2}) (*"all"*)',
         _STILL_WAITING,
     ),

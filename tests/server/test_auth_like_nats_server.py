@@ -23,6 +23,8 @@ pytestmark = pytest.mark.real
 
 NKEY = public(KeyKind.USER, "device")
 NOW = int(time.time())
+# Longer than all tests together take.
+DAY_S = 86_400
 
 CONFIGURED = f"""
 no_auth_user: web
@@ -99,8 +101,8 @@ def operator_config() -> tuple[str, list[dict[str, Any]]]:
         tokens.scoped_user_token("u", "A", "S"),
         tokens.scoped_user_token("u", "A", "S", tags=["deny:x"], **unlimited),
         tokens.user_token("u", "A", top={"exp": NOW - 10}),
-        tokens.user_token("u", "A", top={"exp": NOW + 1000}),
-        tokens.user_token("u", "A", top={"nbf": NOW + 1000}),
+        tokens.user_token("u", "A", top={"exp": NOW + DAY_S}),
+        tokens.user_token("u", "A", top={"nbf": NOW + DAY_S}),
         tokens.user_token("u", "A", src=["127.0.0.0/8"]),
         tokens.user_token("u", "A", src=["10.0.0.0/8"]),
         tokens.user_token("u", "A", allowed_connection_types=["STANDARD"]),
