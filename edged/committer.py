@@ -52,6 +52,8 @@ class LocalCommitter:
         self._written: queue.SimpleQueue[Batch] = queue.SimpleQueue()
         self._sealed: queue.SimpleQueue[Cycle] = queue.SimpleQueue()
         self._sealing: threading.Thread | None = None
+        # Why old journal files could not be sealed when that was last tried.
+        self.sealing_error: Exception | None = None
         self._upkeep: threading.Thread | None = None
         # The journal file in use when the one after it was last made ready.
         self._prepared_in = -1
@@ -111,7 +113,7 @@ class LocalCommitter:
                 self._send_more()
             self._store.finish(batch)
         while not self._sealed.empty():
-            self._sealed.get()
+            self.sealing_error = self._sealed.get().error
             self._sealing = None
             self._store.end_cycle()
         self.flush()

@@ -220,6 +220,10 @@ class Cycle:
         except (OSError, StoreError) as error:
             self.error = error
             self._undo()
+        except Exception as error:
+            # A fault of ours. Nobody knows how far it came, so nothing is undone; the next try may go better.
+            self.border.may_be_saved = True
+            self.error = error
 
     def adopt(self) -> list[int]:
         """Let everybody read from the new places; the journal files that are free now."""

@@ -5,8 +5,8 @@ last part of its life nothing is sealed any more, so that a good deal is in the 
 
 `expected()` is the naive model once more, with some commands forgotten: what a store must come to that has
 lost these records and says so. The seqs of all messages stay, and what was a duplicate stays one. There is an
-exception: nobody was told yet what the last batch before a kill came to. If it repeats a message whose record
-is lost, and its id with it, the repetition is taken for what it is, a message that is not there.
+exception: what the last batch before a kill came to is not in the journal yet. It is decided about anew, and
+if it repeats a message whose record is lost, and its id with it, the repetition is one that is not there.
 """
 
 from __future__ import annotations
@@ -90,10 +90,13 @@ class Reference:
             step = done.step
             stream = model.streams.get(step.group)
             is_forgotten = (done.group, done.index) in forgotten
-            if isinstance(step, Publish):
+            if isinstance(step, Publish) and forgotten and place >= undecided:
+                if stream is not None and is_forgotten:
+                    stream.last_seq += 1
+                elif stream is not None:
+                    stream.publish(step, done.now_ns)
+            elif isinstance(step, Publish):
                 if done.seq is None:
-                    if forgotten and place >= undecided and stream is not None and not is_forgotten:
-                        stream.publish(step, done.now_ns)
                     continue
                 if is_forgotten:
                     last_seqs[step.group] = done.seq

@@ -11,7 +11,7 @@ import pytest
 from edged.core import commands
 from edged.store.checkpoint import CHECKPOINTS
 from edged.store.errors import Damaged, OutcomeUnknown
-from edged.store.files import RealFiles
+from edged.store.files import File, RealFiles
 from edged.store.store import Store
 from edged.store.stream_log import StreamLog
 from tests.lab.failing_calls import FailingCalls, Failure
@@ -176,3 +176,35 @@ def test_a_segment_of_which_all_is_dead_goes_without_being_read() -> None:
     store.end_cycle()
     assert cycle.error is None and cycle.border.moves[0].lost == [] and store.holes == []
     assert path not in [segment.path for segment in log_of(store).segments]
+
+
+class FaultyDisk(FakeDisk):
+    """A disk whose driver has a fault, so to speak: segments cannot be made while `is_faulty`."""
+
+    is_faulty = False
+
+    def create(self, path: str) -> File:
+        if self.is_faulty and path.startswith("streams/"):
+            raise RuntimeError("a fault")
+        return super().create(path)
+
+
+def test_a_fault_ends_a_cycle_and_not_the_store() -> None:
+    disk, clock = FaultyDisk(), Clock()
+    store = Store.open(disk, options_with(clock))
+    put_stream(store, 1)
+    until_cycle_is_due(store)
+    before = datas(store)
+    disk.is_faulty = True
+    cycle = store.begin_cycle()
+    cycle.run()
+    store.end_cycle()
+    assert isinstance(cycle.error, RuntimeError)
+    assert datas(store) == before
+    disk.is_faulty = False
+    clock.now_ns += RETRY_NS
+    assert store.is_cycle_due
+    store.maintain()
+    assert log_of(store).segments and datas(store) == before
+    store.close()
+    assert datas(Store.open(disk, options_with(clock))) == before

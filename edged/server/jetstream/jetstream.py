@@ -23,6 +23,7 @@ from edged.server.jetstream.account_streams import AccountStreams
 from edged.server.jetstream.advisories import Advisories
 from edged.server.jetstream.api_door import ApiDoor
 from edged.server.jetstream.consumers.turns import Turns
+from edged.server.jetstream.disk_watch import DiskWatch
 from edged.server.jetstream.origins import Origins
 from edged.server.jetstream.recovery_log import tell_recovery
 from edged.server.jetstream.resources import store_directory, with_shares
@@ -110,6 +111,7 @@ class JetStream:
 
     async def _tend(self) -> None:
         tended_at = trio.current_time()
+        watch = DiskWatch(self.store, self.committer, self.server.log)
         while True:
             await trio.sleep(TICK_S)
             now_ns = self.now_ns()
@@ -118,6 +120,7 @@ class JetStream:
             if trio.current_time() - tended_at >= TEND_S:
                 tended_at = trio.current_time()
                 self.committer.tend(now_ns)
+                watch.look()
             self.server.flush()
 
     def close(self) -> None:
