@@ -51,6 +51,24 @@ class Rows(NamedTuple):
         head = array("q", times_ns), list(subjects), array("I", header_sizes)
         return cls(seqs, *head, data_sizes, sizes, b"".join(datas))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """Rows that follow one another, as one."""
+        if len(parts) == 1:
+            return parts[0]
+        seqs: Sequence[int] = array("Q", [seq for part in parts for seq in part.seqs])
+        if seqs[-1] - seqs[0] == len(seqs) - 1:
+            seqs = range(seqs[0], seqs[-1] + 1)
+        times_ns, header_sizes, data_sizes, sizes = array("q"), array("I"), array("I"), array("I")
+        for part in parts:
+            times_ns += part.times_ns
+            header_sizes += part.header_sizes
+            data_sizes += part.data_sizes
+            sizes += part.sizes
+        subjects = [subject for part in parts for subject in part.subjects]
+        data = b"".join([part.data for part in parts])
+        return cls(seqs, times_ns, subjects, header_sizes, data_sizes, sizes, data)
+
     def messages(self) -> list[Message]:
         """The reverse of of()."""
         ends = pairwise(accumulate(self.data_sizes, initial=0))

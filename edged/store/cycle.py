@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 from edged.config.jetstream_options import SegmentOptions
 from edged.core.expiry import message_expires_ns
 from edged.core.message import Message, counted_bytes
-from edged.core.row_twins import rows_of_frames
 from edged.core.rows import Rows
 from edged.core.stream_machine import StreamMachine
 from edged.store.batch import Batch
@@ -33,12 +32,13 @@ from edged.store.errors import OutcomeUnknown, StoreError
 from edged.store.group import CATALOG
 from edged.store.hot_places import LivePlaces
 from edged.store.journal_file import JOURNAL, file_numbers
-from edged.store.journal_reader import JournalFile, is_strange
+from edged.store.journal_reader import is_strange
+from edged.store.journal_rows import rows_in_journal
 from edged.store.message_index import LostRange
 from edged.store.sealed_part import DeadSeqs, SealedMessages
 from edged.store.segment import Segment
 from edged.store.segment_format import STREAMS, MessagesLost, segment_path
-from edged.store.segment_writer import ROW_BYTES, blocks_of, write_blocks
+from edged.store.segment_writer import blocks_of, write_blocks
 from edged.store.stream_log import UNREADABLE, SegmentFigures, StreamLog, joined, moved_snapshot
 
 if TYPE_CHECKING:
@@ -265,14 +265,18 @@ class Cycle:
         for file, found in move.hot:
             places = [one for one in found if len(one)]
             if places:
-                yield from _from_journal(self.store, file, places)
+                yield from self._from_journal(file, places)
 
     def _messages(self, move: Move) -> Iterator[Message]:
         yield from _from_segments(move)
         for file, found in move.hot:
             places = [one for one in found if len(one)]
-            for rows in _from_journal(self.store, file, places) if places else ():
+            for rows in self._from_journal(file, places) if places else ():
                 yield from rows.messages()
+
+    def _from_journal(self, file: int, places: Sequence[LivePlaces]) -> Iterator[Rows]:
+        options = self.store.options
+        return rows_in_journal(self.store.files, options.keys, file, places, options.segment.block_bytes)
 
     def _undo(self) -> None:
         """Give the space of half the work back. What cannot be removed now is removed after a restart."""
@@ -360,22 +364,3 @@ def _live_seqs(segment: SealedMessages, dead: DeadSeqs) -> Iterator[int]:
     while seq is not None:
         yield seq
         seq = dead.next_live(seq + 1)
-
-
-def _from_journal(store: Store, file: int, places: Sequence[LivePlaces]) -> Iterator[Rows]:
-    """Messages of a journal file, checked once more. Those that went bad are left out, and so are lost."""
-    first, last = places[0].span[0], places[-1].span[1]
-    reader = JournalFile(store.files, file, store.options.keys)
-    try:
-        data, frames = reader.frames(first, last - first)
-    finally:
-        reader.close()
-    frame, block_bytes = 0, store.options.segment.block_bytes
-    for one in places:
-        columns, position = one.columns(), 0
-        while position < len(columns.offsets):
-            rows, position, frame = rows_of_frames(
-                data, frames, first, columns, position, frame, block_bytes, ROW_BYTES
-            )
-            if rows is not None:
-                yield rows

@@ -169,3 +169,19 @@ def test_twins_pack_any_rows_alike_also_when_clocks_go_back(some: list[tuple[int
 def test_twins_number_many_subjects_of_a_block_alike(count: int) -> None:
     rows = Rows.of([Message(seq, 1, b"s.%d" % seq, 0, b"") for seq in range(count)])
     assert NATIVE.pack_rows(rows) == REFERENCE.pack_rows(rows)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from((b"a", b"b")), st.binary(max_size=3)), min_size=1), min_size=1
+    ),
+    st.integers(1, 2),
+)
+def test_rows_that_are_joined_are_those_of_all_messages(
+    parts: list[list[tuple[bytes, bytes]]], step: int
+) -> None:
+    seqs = iter(range(5, 5 + step * sum(map(len, parts)), step))
+    messages = [[Message(next(seqs), 9, subject, 0, data) for subject, data in part] for part in parts]
+    joined = Rows.joined([Rows.of(part) for part in messages])
+    assert joined.messages() == [message for part in messages for message in part]
+    assert isinstance(joined.seqs, range) == (len(parts) > 1 and step == 1) or len(joined.seqs) == 1

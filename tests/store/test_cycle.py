@@ -12,6 +12,7 @@ from edged.core import commands
 from edged.store.checkpoint import CHECKPOINTS
 from edged.store.errors import Damaged, OutcomeUnknown
 from edged.store.files import File, RealFiles
+from edged.store.journal_rows import APART_BYTES
 from edged.store.store import Store
 from edged.store.stream_log import StreamLog
 from tests.lab.failing_calls import FailingCalls, Failure
@@ -208,3 +209,48 @@ def test_a_fault_ends_a_cycle_and_not_the_store() -> None:
     assert log_of(store).segments and datas(store) == before
     store.close()
     assert datas(Store.open(disk, options_with(clock))) == before
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_streams_whose_messages_lie_far_apart_in_the_journal_keep_them_all(is_damaged: bool) -> None:
+    disk, clock = FakeDisk(), Clock()
+    store = Store.open(disk, options_with(clock, journal_file_bytes=8 * APART_BYTES))
+    put_stream(store, 1, name="FEW", subjects=["few"])
+    put_stream(store, 2, name="MUCH", subjects=["much"])
+    number = 0
+    while not store.is_cycle_due:
+        number += 1
+        for _ in range(3):
+            publish(store, b"few", b"message %d" % number, 1)
+        publish(store, b"much", b"%d" % number * APART_BYTES, 2)
+    last = number
+    if is_damaged:
+        damage(disk, b"message 2")
+    store.maintain()
+    kept = [store.stream(1).log.peek(seq) for seq in range(1, 3 * last + 1)]
+    texts = [None if message is None else message.data for message in kept]
+    expected = [b"message %d" % number for number in range(1, last + 1) for _ in range(3)]
+    segments = [segment for group in (1, 2) for segment in segments_in(store, group)]
+    assert len(segments) == 2
+    if is_damaged:
+        assert texts.count(None) == 1 and expected[texts.index(None)] == b"message 2"
+        expected[texts.index(None)] = None
+    assert texts == expected
+    store.close()
+
+
+def segments_in(store: Store, group: int) -> list[object]:
+    log = store.stream(group).log
+    assert isinstance(log, StreamLog)
+    return list(log.segments)
+
+
+def damage(disk: FakeDisk, text: bytes) -> None:
+    """Spoil the first place in the journal where a text is."""
+    for path, content in disk.contents().items():
+        if path.startswith("journal/") and text in content:
+            file = disk.open(path)
+            file.write_at(content.index(text), b"?")
+            file.close()
+            return
+    raise AssertionError("it is not there")
