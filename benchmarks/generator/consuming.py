@@ -23,6 +23,7 @@ from benchmarks.wire import (
     REPLY_TIMEOUT_S,
     Endpoint,
     GeneratorError,
+    barrier,
     connect,
     publish_frame,
     subscribe_frame,
@@ -98,9 +99,7 @@ class _Lane:
         self._request = publish_frame(lane.request, body, reply=lane.subject) if lane.request else b""
         self.connection: socket.socket = connect(plan.endpoint)
         if lane.request:
-            self.connection.sendall(subscribe_frame(lane.subject, b"1") + PING)
-            while PONG not in self.connection.recv(RECEIVE_BYTES):
-                pass
+            barrier(self.connection, subscribe_frame(lane.subject, b"1"))
 
     def start(self) -> None:
         """Let the messages come."""
@@ -130,10 +129,7 @@ class _Lane:
 
     def finish(self) -> None:
         """Wait until the server has read everything."""
-        self.connection.sendall(PING)
-        data = b""
-        while PONG not in data:
-            data = data[-8:] + self.connection.recv(RECEIVE_BYTES)
+        barrier(self.connection)
         self.connection.close()
 
     def _more(self) -> bytes:

@@ -21,6 +21,7 @@ from benchmarks.wire import (
     REPLY_TIMEOUT_S,
     Endpoint,
     GeneratorError,
+    barrier,
     connect,
     publish_frame,
     subscribe_frame,
@@ -91,9 +92,7 @@ class _Lane:
         self.sent = self.answered = 0
         self.is_over = False
         self.connection: socket.socket = connect(plan.endpoint)
-        self.connection.sendall(subscribe_frame(self._reply, b"1") + PING)
-        while PONG not in self.connection.recv(RECEIVE_BYTES):
-            pass
+        barrier(self.connection, subscribe_frame(self._reply, b"1"))
         self.connection.setblocking(False)
 
     @property

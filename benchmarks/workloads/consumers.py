@@ -6,7 +6,6 @@ none pending any more; edged has them on the disk then.
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from dataclasses import dataclass, field, replace
@@ -21,15 +20,11 @@ from benchmarks.servers import RunningServer
 from benchmarks.wire import (
     REPLY_TIMEOUT_S,
     GeneratorError,
-    connect,
-    publish_frame,
-    read_until,
-    subscribe_frame,
 )
+from benchmarks.workloads.jetstream_api import ask, asking
 from benchmarks.workloads.stage import PAYLOAD_BYTES, Load, Workload, payload_of
 
 _STREAM = "bench0"
-_REPLY = b"_INBOX.setup.x"
 _MESSAGES, _QUICK_MESSAGES = 200_000, 10_000
 _REPLAYED, _QUICK_REPLAYED = 1_000_000, 20_000
 
@@ -53,10 +48,9 @@ def measure(shape: Shape, server: RunningServer, load: Load) -> Outcome:
     """Fill a stream, and consume it."""
     is_quick = load.limit.seconds is not None and load.limit.seconds < 1
     messages = shape.quick_messages if is_quick else shape.messages
-    with connect(server.endpoint) as connection:
-        connection.sendall(subscribe_frame(_REPLY, b"1"))
+    with asking(server) as connection:
         stream = {"name": _STREAM, "subjects": [f"{_STREAM}.>"], "storage": "file", **shape.stream}
-        _ask(connection, f"STREAM.CREATE.{_STREAM}", stream)
+        ask(connection, f"STREAM.CREATE.{_STREAM}", stream)
         _fill(server, messages)
         lanes: list[LanePlan] = []
         for number in range(shape.consumers):
@@ -69,7 +63,7 @@ def measure(shape: Shape, server: RunningServer, load: Load) -> Outcome:
             for worker in range(0 if shape.is_push else shape.workers):
                 lanes.append(LanePlan(b"_INBOX.lane%d.%d" % (number, worker), request))
             body = {"stream_name": _STREAM, "config": config}
-            _ask(connection, f"CONSUMER.DURABLE.CREATE.{_STREAM}.{name}", body)
+            ask(connection, f"CONSUMER.DURABLE.CREATE.{_STREAM}.{name}", body)
         is_acknowledged = shape.config["ack_policy"] != "none"
         plan = ConsumingPlan(
             server.endpoint,
@@ -108,19 +102,9 @@ def _fill(server: RunningServer, messages: int) -> None:
         worker.result()
 
 
-def _ask(connection: socket.socket, endpoint: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    payload = b"" if body is None else json.dumps(body).encode()
-    connection.sendall(publish_frame(f"$JS.API.{endpoint}".encode(), payload, reply=_REPLY))
-    answer = read_until(connection, b"}\r\n")
-    if b'"error":' in answer:
-        raise GeneratorError(f"{endpoint}: {answer[:300]!r}")
-    document: dict[str, Any] = json.loads(answer[answer.index(b"{") : answer.rindex(b"}") + 1])
-    return document
-
-
 def _wait_acknowledged(connection: socket.socket, name: str) -> None:
     deadline_s = time.monotonic() + REPLY_TIMEOUT_S
-    while _ask(connection, f"CONSUMER.INFO.{_STREAM}.{name}")["num_ack_pending"]:
+    while ask(connection, f"CONSUMER.INFO.{_STREAM}.{name}")["num_ack_pending"]:
         if time.monotonic() > deadline_s:
             raise GeneratorError(f"{name} still has messages that are not acknowledged")
         time.sleep(0.005)

@@ -8,7 +8,6 @@ minutes, unless it is `nats-server-always`. Name all of them to compare like wit
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,12 +18,11 @@ from benchmarks.generator.process import Limit, Worker
 from benchmarks.generator.windowed import Answered, WindowedPlan, run_windowed
 from benchmarks.results import GeneratorUse, Headline, Outcome
 from benchmarks.servers import RunningServer
-from benchmarks.wire import GeneratorError, connect, publish_frame, read_until, subscribe_frame
+from benchmarks.workloads.jetstream_api import ask, asking
 from benchmarks.workloads.stage import Load, Workload, payload_of
 
 _ACK = b'"seq":'
 _FOUND = b"Nats-Sequence:"
-_REPLY = b"_INBOX.setup.x"
 _MEMORY_MESSAGES, _QUICK_MEMORY_MESSAGES = 1_000_000, 20_000
 _FILL_WINDOW = 8192
 _FILLED_SUBJECTS = 10_000
@@ -107,16 +105,11 @@ def _measure(server: RunningServer, shape: Shape, plan: WindowedPlan) -> Outcome
 
 
 def _create(server: RunningServer, shape: Shape) -> None:
-    with connect(server.endpoint) as connection:
-        connection.sendall(subscribe_frame(_REPLY, b"1"))
+    with asking(server) as connection:
         for number in range(shape.streams):
             name = f"bench{number}"
             config = {"name": name, "subjects": [f"{name}.>"], "storage": "file", **shape.config}
-            body = json.dumps(config).encode()
-            connection.sendall(publish_frame(f"$JS.API.STREAM.CREATE.{name}".encode(), body, reply=_REPLY))
-            answer = read_until(connection, b"}\r\n")
-            if b'"error":' in answer:
-                raise GeneratorError(f"no stream: {answer[:300]!r}")
+            ask(connection, f"STREAM.CREATE.{name}", config)
 
 
 def _publish_workload(window: int, payload_bytes: int, connections: int, streams: int) -> Workload:

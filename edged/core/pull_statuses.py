@@ -12,7 +12,7 @@ from edged.core import headers
 _END: Final = b"\r\n\r\n"
 
 
-def status(line: bytes) -> bytes:
+def _status(line: bytes) -> bytes:
     """A block that says nothing but this line."""
     return b"%s %s%s" % (headers.VERSION, line, _END)
 
@@ -22,24 +22,24 @@ def _with_left(line: bytes, messages: int, size: int) -> bytes:
     return text % (headers.VERSION, line, messages, size, _END)
 
 
-NO_MESSAGES: Final = status(b"404 No Messages")
-REQUESTS_PENDING: Final = status(b"408 Requests Pending")
-PUSH_BASED: Final = status(b"409 Consumer is push based")
-MAX_WAITING: Final = status(b"409 Exceeded MaxWaiting")
-CONSUMER_DELETED: Final = status(b"409 Consumer Deleted")
-API_LEVEL: Final = status(b"412 Required Api Level")
-PIN_MISMATCH: Final = status(b"423 Nats-Pin-Id mismatch")
-FLOW_CONTROL: Final = status(b"100 FlowControl Request")
+NO_MESSAGES: Final = _status(b"404 No Messages")
+REQUESTS_PENDING: Final = _status(b"408 Requests Pending")
+PUSH_BASED: Final = _status(b"409 Consumer is push based")
+MAX_WAITING: Final = _status(b"409 Exceeded MaxWaiting")
+CONSUMER_DELETED: Final = _status(b"409 Consumer Deleted")
+API_LEVEL: Final = _status(b"412 Required Api Level")
+PIN_MISMATCH: Final = _status(b"423 Nats-Pin-Id mismatch")
+FLOW_CONTROL: Final = _status(b"100 FlowControl Request")
 
 
 def bad_request(reason: str) -> bytes:
     """It could not be read, or asks for what this consumer does not have."""
-    return status(b"400 Bad Request - " + reason.encode())
+    return _status(b"400 Bad Request - " + reason.encode())
 
 
 def exceeded(limit: str, value: object) -> bytes:
     """It asks for more than the consumer allows."""
-    return status(f"409 Exceeded {limit} of {value}".encode())
+    return _status(f"409 Exceeded {limit} of {value}".encode())
 
 
 def request_timeout(messages: int, size: int) -> bytes:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _INBOXES = b"_INBOX."
 # There is one acknowledgement for each message of a consumer, and its subject is used once.
 _ACKS = b"$JS.ACK."
+_USED_ONCE = (_INBOXES, _ACKS)
 # Subjects that belong to servers: gateway replies, and Raft outside of the system account.
 _SERVER_SUBJECTS = (b"_GR_.", b"$GR.")
 _RAFT_SUBJECTS = b"$NRG."
@@ -68,33 +69,23 @@ class PublishContext:
 
     def resolve(self, subject: bytes) -> Route:
         """Compute and cache the route of a subject."""
-        if subject.startswith(_ACKS):
-            return self._resolve_ack(subject)
         route = self._below(subject) if self._are_names_alike else None
         if route is None:
             route = self.account.route(subject, self)
-        # A reply subject that nobody subscribed to by its full name is used once.
-        if not subject.startswith(_INBOXES) or subject in self.account.subscriptions.literals:
+        # What nobody subscribed to by its full name, and is used once, is not worth remembering.
+        if not subject.startswith(_USED_ONCE) or subject in self.account.subscriptions.literals:
             if len(self.routes) >= ROUTES_CACHED_MAX:
                 self.routes.clear()
             self.routes[subject] = route
         return route
 
-    def _resolve_ack(self, subject: bytes) -> Route:
-        """The route of an acknowledgement: there is one for each message, and all have the same."""
-        literals = self.account.subscriptions.literals
-        if not self._are_names_alike or _ACKS in self._unlike or subject in literals:
-            return self.account.route(subject, self)
-        route = self.below.get(_ACKS) or self.account.route_below(_ACKS, is_deep=True)
-        if route is None:
-            self._unlike.add(_ACKS)
-            return self.account.route(subject, self)
-        self.below[_ACKS] = route
-        return route
-
     def _below(self, subject: bytes) -> Route | None:
-        """The route of all subjects that differ from this one in the last token; None if not alike."""
-        prefix = subject[: subject.rfind(b".") + 1]
+        """The route of all subjects that differ from this one in the last token; None if not alike.
+
+        Acknowledgements differ in most of their tokens, and have one route all the same.
+        """
+        is_ack = subject.startswith(_ACKS)
+        prefix = _ACKS if is_ack else subject[: subject.rfind(b".") + 1]
         if prefix == subject or prefix in self._unlike or subject in self.account.subscriptions.literals:
             return None
         route = self.below.get(prefix)
@@ -102,7 +93,7 @@ class PublishContext:
             if len(self.below) + len(self._unlike) >= ROUTES_CACHED_MAX:
                 self.below.clear()
                 self._unlike.clear()
-            route = self.account.route_below(prefix)
+            route = self.account.route_below(prefix, is_deep=is_ack)
             if route is None:
                 self._unlike.add(prefix)
             else:

@@ -47,7 +47,6 @@ ANYWHERE = (
     Rule("*", "**.feature_flags", DROP, "switches of the Go implementation, changed with every release"),
     Rule("*", "**.config_digest", TYPE, "the configuration holds paths and ports of the process"),
     Rule("*", "**.config_load_time", TYPE, "a moment"),
-    Rule("*", "**.api.inflight", DROP, "there for a moment after the last answer"),
     Rule("INFO", "version", TYPE, "the version of the program"),
     Rule("/varz", "version", TYPE, "the version of the program"),
     Rule("VARZ", "data.version", TYPE, "the version of the program"),

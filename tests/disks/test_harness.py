@@ -91,7 +91,7 @@ def test_message_id_is_known_again_after_recovery() -> None:
 
 def test_same_seed_gives_the_same_load_and_all_kinds_of_operations() -> None:
     loads = [Load(Random(5)) for _ in range(2)]
-    operations = [[operation for _ in range(500) for operation in load.batch()] for load in loads]
+    operations = [[operation for _ in range(2000) for operation in load.batch()] for load in loads]
     assert operations[0] == operations[1]
     assert len({type(operation) for operation in operations[0]}) == 9
     again = unpacked(packed(operations[0]))

@@ -1,4 +1,4 @@
-"""What tests of mirrors and sources share: one edged for a module, without streams for each test."""
+"""What tests share: one edged for a module, without streams for each test, and servers that swap archives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.jetstream.jetstream_servers import running
 from tests.jetstream.origin_pair import OriginServer
+from tests.jetstream.snapshot_client import Clients, SnapshotClient
 
 
 @pytest.fixture(scope="module")
@@ -22,3 +24,18 @@ def edged(running_edged: OriginServer) -> Iterator[OriginServer]:
     """An edged without streams."""
     yield running_edged
     running_edged.forget()
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
+    """Clients that take and give archives, of two edged and a nats-server."""
+    with (
+        running("edged", tmp_path_factory.mktemp("edged")) as edged,
+        running("nats-server", tmp_path_factory.mktemp("nats-server")) as nats_server,
+        running("edged", tmp_path_factory.mktemp("other")) as other,
+    ):
+        servers = {"edged": edged, "nats-server": nats_server, "other edged": other}
+        connected = {name: SnapshotClient(server.host, server.port) for name, server in servers.items()}
+        yield connected
+        for client in connected.values():
+            client.close()

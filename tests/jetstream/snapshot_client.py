@@ -85,3 +85,7 @@ class SnapshotClient(RawClient):
             assert words and words[0] != b"-ERR", words
             if words[0] == b"PING":
                 self.send(b"PONG\r\n")
+
+
+# By the names of their servers.
+Clients = dict[str, SnapshotClient]

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.core.archive_cases import DATA, NEW, OLD_TAR, TAR, read
 from tests.jetstream import archive_recipe as recipe
-from tests.jetstream.jetstream_servers import new_name, running
-from tests.jetstream.snapshot_client import SnapshotClient
+from tests.jetstream.jetstream_servers import new_name
+from tests.jetstream.snapshot_client import Clients, SnapshotClient
 
 pytestmark = pytest.mark.real
 
 # From, to.
 WAYS = (("edged", "nats-server"), ("nats-server", "edged"), ("edged", "other edged"))
 POSITION = ("delivered", "ack_floor", "num_ack_pending", "num_redelivered", "num_pending")
-
-Clients = dict[str, SnapshotClient]
-
-
-@pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
-    with (
-        running("edged", tmp_path_factory.mktemp("edged")) as edged,
-        running("nats-server", tmp_path_factory.mktemp("nats-server")) as nats_server,
-        running("edged", tmp_path_factory.mktemp("other")) as other,
-    ):
-        servers = {"edged": edged, "nats-server": nats_server, "other edged": other}
-        connected = {name: SnapshotClient(server.host, server.port) for name, server in servers.items()}
-        yield connected
-        for client in connected.values():
-            client.close()
 
 
 def create(client: SnapshotClient, name: str, **config: Any) -> None:

@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.core.archive_cases import DATA, NEW, OLD_TAR, TAR, read
 from tests.jetstream import archive_recipe as recipe
-from tests.jetstream.jetstream_servers import figures, kept, new_name, running
-from tests.jetstream.snapshot_client import SnapshotClient
+from tests.jetstream.jetstream_servers import figures, kept, new_name
+from tests.jetstream.snapshot_client import Clients, SnapshotClient
 
 pytestmark = pytest.mark.real
 
 # From, to.
 WAYS = (("edged", "nats-server"), ("nats-server", "edged"), ("edged", "edged"))
-
-Clients = dict[str, SnapshotClient]
-
-
-@pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
-    with (
-        running("edged", tmp_path_factory.mktemp("edged")) as edged,
-        running("nats-server", tmp_path_factory.mktemp("nats-server")) as nats_server,
-        running("edged", tmp_path_factory.mktemp("other")) as other,
-    ):
-        connected = {
-            "edged": SnapshotClient(edged.host, edged.port),
-            "nats-server": SnapshotClient(nats_server.host, nats_server.port),
-            "other edged": SnapshotClient(other.host, other.port),
-        }
-        yield connected
-        for client in connected.values():
-            client.close()
 
 
 def pair_of(clients: Clients, way: tuple[str, str]) -> tuple[SnapshotClient, SnapshotClient]:

@@ -4,9 +4,7 @@ There are several streams, consumers, ids, deletes, journal files, segments and 
 last part of its life nothing is sealed any more, so that a good deal is in the journal only.
 
 `expected()` is the naive model once more, with some commands forgotten: what a store must come to that has
-lost these records and says so. The seqs of all messages stay, and what was a duplicate stays one. There is an
-exception: what the last batch before a kill came to is not in the journal yet. It is decided about anew, and
-if it repeats a message whose record is lost, and its id with it, the repetition is one that is not there.
+lost these records and says so. The seqs of all messages stay, and what was a duplicate stays one.
 """
 
 from __future__ import annotations
@@ -85,17 +83,11 @@ class Reference:
         # A stream whose making was forgotten is made by its next configuration. Its seqs are known all the
         # same.
         last_seqs: dict[int, int] = {}
-        undecided = len(self.done) - (self.last_batch_steps if self.doubtful is not None else 0)
-        for place, done in enumerate(self.done[:count]):
+        for done in self.done[:count]:
             step = done.step
             stream = model.streams.get(step.group)
             is_forgotten = (done.group, done.index) in forgotten
-            if isinstance(step, Publish) and forgotten and place >= undecided:
-                if stream is not None and is_forgotten:
-                    stream.last_seq += 1
-                elif stream is not None:
-                    stream.publish(step, done.now_ns)
-            elif isinstance(step, Publish):
+            if isinstance(step, Publish):
                 if done.seq is None:
                     continue
                 if is_forgotten:

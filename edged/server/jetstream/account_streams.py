@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from edged.core import api_errors
 from edged.core.api_errors import ApiFailure
 from edged.core.commands import RemoveStream
+from edged.core.pull_statuses import CONSUMER_DELETED
 from edged.core.stream_bounds import StreamBounds
 from edged.core.stream_config import StreamConfig
 from edged.server.jetstream.account_limits import bounds_of, keep_limits
@@ -14,7 +15,6 @@ from edged.server.jetstream.consumer_advisories import consumer_action
 from edged.server.jetstream.consumers.door import ConsumerDoor
 from edged.server.jetstream.resources import is_enabled
 from edged.server.jetstream.stream import RESTORING, Stream
-from edged.server.jetstream.stream_consumers import DELETED
 from edged.store.errors import StoreError
 from edged.store.group import CATALOG
 
@@ -72,7 +72,7 @@ class AccountStreams:
 
     async def remove(self, stream: Stream) -> None:
         """Remove a stream with everything in it. Raises StoreError."""
-        consumers, holds = stream.consumers.stop(DELETED), stream.origins.holds()
+        consumers, holds = stream.consumers.stop(CONSUMER_DELETED), stream.origins.holds()
         self.close(stream)
         try:
             await self.jetstream.commit(CATALOG, RemoveStream(stream.group))

@@ -18,7 +18,7 @@ Document = dict[str, Any]
 
 def consumer_action(consumer: Consumer, word: str, action: str) -> None:
     """A consumer was CREATED or DELETED."""
-    _tell(consumer, word, "consumer_action", {**_names(consumer), "action": action})
+    tell_about(consumer, word, "consumer_action", {**names_of(consumer), "action": action})
 
 
 def consumer_paused(consumer: Consumer) -> None:
@@ -28,8 +28,8 @@ def consumer_paused(consumer: Consumer) -> None:
     is_paused = until_ns is not None and until_ns > consumer.stream.jetstream.server.now_ns()
     if until_ns is not None:
         shown = format_instant(Instant(until_ns, config.pause_until_zone_minutes))
-    fields = {**_names(consumer), "paused": is_paused, "pause_until": shown}
-    _tell(consumer, "PAUSE", "consumer_pause", fields)
+    fields = {**names_of(consumer), "paused": is_paused, "pause_until": shown}
+    tell_about(consumer, "PAUSE", "consumer_pause", fields)
 
 
 def group_pinned(consumer: Consumer, group: str, pinned_id: str) -> None:
@@ -43,18 +43,20 @@ def group_unpinned(consumer: Consumer, group: str, reason: str) -> None:
 
 
 def _tell_group(consumer: Consumer, word: str, kind: str, fields: Document) -> None:
-    document = {"account": consumer.stream.account.account.name, **_names(consumer)}
+    document = {"account": consumer.stream.account.account.name, **names_of(consumer)}
     domain = consumer.stream.jetstream.options.domain
     if domain:
         document["domain"] = domain
-    _tell(consumer, word, kind, {**document, **fields})
+    tell_about(consumer, word, kind, {**document, **fields})
 
 
-def _names(consumer: Consumer) -> Document:
+def names_of(consumer: Consumer) -> Document:
+    """Which one it is."""
     return {"stream": consumer.stream.name, "consumer": consumer.machine.name}
 
 
-def _tell(consumer: Consumer, word: str, kind: str, fields: Document) -> None:
+def tell_about(consumer: Consumer, word: str, kind: str, fields: Document) -> None:
+    """Send an advisory of this kind; `word` is what its subject says."""
     stream = consumer.stream
     subject = f"CONSUMER.{word}.{stream.name}.{consumer.machine.name}"
     stream.jetstream.advisories.tell(stream.account.account, subject, kind, fields)

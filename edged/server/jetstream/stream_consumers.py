@@ -15,6 +15,7 @@ from edged.core.api_errors import ApiFailure
 from edged.core.commands import Purge, PutConsumer, RemoveConsumer, ResetConsumer
 from edged.core.consumer_config import ConsumerConfig
 from edged.core.consumer_machine import CREATED, ConsumerMachine
+from edged.core.pull_statuses import CONSUMER_DELETED
 from edged.core.stream_machine import Outcome, Refused
 from edged.core.stream_update_rules import ConsumerUse
 from edged.server.jetstream.consumer_advisories import consumer_action, consumer_paused
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-DELETED: Final = b"409 Consumer Deleted"
 INACTIVE_CHECK_NS: Final = 500_000_000
 """How often consumers are looked for that nobody has used for too long."""
 
@@ -266,7 +266,7 @@ class StreamConsumers:
 
     def _gone(self, consumer: Consumer) -> None:
         consumer_action(consumer, "DELETED", "delete")
-        consumer.stop(DELETED)
+        consumer.stop(CONSUMER_DELETED)
         self.removed()
 
     def _serve(self, machine: ConsumerMachine) -> Consumer:

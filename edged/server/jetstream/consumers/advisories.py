@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.ack_subject import AckedMessage
+from edged.server.jetstream.consumer_advisories import names_of, tell_about
 
 if TYPE_CHECKING:
     from edged.server.jetstream.consumers.consumer import Consumer
@@ -20,7 +21,7 @@ _METRIC_TYPES: Final = "io.nats.jetstream.metric.v1."
 
 def message_naked(consumer: Consumer, acked: AckedMessage) -> None:
     """A client sent a message back."""
-    _tell(consumer, "MSG_NAKED", "nak", _fields(consumer, acked))
+    tell_about(consumer, "MSG_NAKED", "nak", _fields(consumer, acked))
 
 
 def message_terminated(consumer: Consumer, acked: AckedMessage, reason: str) -> None:
@@ -28,18 +29,18 @@ def message_terminated(consumer: Consumer, acked: AckedMessage, reason: str) -> 
     fields = _fields(consumer, acked)
     if reason:
         fields["reason"] = reason
-    _tell(consumer, "MSG_TERMINATED", "terminated", fields)
+    tell_about(consumer, "MSG_TERMINATED", "terminated", fields)
 
 
 def deliveries_exceeded(consumer: Consumer, seq: int, deliveries: int) -> None:
     """A message was delivered as often as may be, and nobody acknowledged it."""
-    fields = {**_names(consumer), "stream_seq": seq, "deliveries": deliveries}
-    _tell(consumer, "MAX_DELIVERIES", "max_deliver", fields)
+    fields = {**names_of(consumer), "stream_seq": seq, "deliveries": deliveries}
+    tell_about(consumer, "MAX_DELIVERIES", "max_deliver", fields)
 
 
 def acknowledged(consumer: Consumer, acked: AckedMessage, delay_ns: int) -> None:
     """A sample: how long it took until a message was acknowledged."""
-    fields = _names(consumer)
+    fields = names_of(consumer)
     fields |= {
         "consumer_seq": acked.consumer_seq,
         "stream_seq": acked.stream_seq,
@@ -59,18 +60,8 @@ def acknowledged(consumer: Consumer, acked: AckedMessage, delay_ns: int) -> None
 
 def _fields(consumer: Consumer, acked: AckedMessage) -> Document:
     return {
-        **_names(consumer),
+        **names_of(consumer),
         "consumer_seq": acked.consumer_seq,
         "stream_seq": acked.stream_seq,
         "deliveries": acked.deliveries,
     }
-
-
-def _names(consumer: Consumer) -> Document:
-    return {"stream": consumer.stream.name, "consumer": consumer.machine.name}
-
-
-def _tell(consumer: Consumer, word: str, kind: str, fields: Document) -> None:
-    stream = consumer.stream
-    subject = f"CONSUMER.{word}.{stream.name}.{consumer.machine.name}"
-    stream.jetstream.advisories.tell(stream.account.account, subject, kind, fields)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 RETRY_NS: Final = 250_000_000
 """How soon it is tried again after messages could not be read."""
 _DELETED_REASON: Final = "Unacknowledged message was deleted"
-_DEADLINE_SLACK_NS: Final = 1_000_000
 
 
 class Consumer:
@@ -137,7 +136,7 @@ class Consumer:
         if self.is_stopped:
             return
         self.door.close(self)
-        self._side.close(None if status is None else statuses.status(status))
+        self._side.close(status)
         if status is None:
             self.acks.flush()
             self.supply.submit_dispatches()
