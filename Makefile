@@ -32,7 +32,7 @@ HTTP_PORT ?= 8222
 INPUTS ?= 1000000
 # Of `make crash`: how many power cuts.
 STATES ?= 1000000
-# Of `make kill`: how often.
+# Of `make kill` and `make power-cut`: how often.
 ROUNDS ?= 100
 # Of `make test`, `make check` and `make bench`: passed on to pytest or to the benchmarks.
 ARGS ?=
@@ -123,8 +123,22 @@ crash: venv ## Cut the store's power, flip each of its bits, fail each of its fi
 	exit $$status
 
 .PHONY: kill
-kill: venv ## Kill edged while clients publish to a stream, and look what is there. ROUNDS=100 times.
-	$(VENV_PYTHON) -m tests.jetstream.kill --rounds $(ROUNDS) $(ARGS)
+kill: venv ## Kill edged while clients publish, and while they fetch and acknowledge. ROUNDS=100 times each.
+	@status=0; \
+	for part in kill kill_consumers; do \
+	  echo "python -m tests.jetstream.$$part --rounds $(ROUNDS)"; \
+	  $(VENV_PYTHON) -m tests.jetstream.$$part --rounds $(ROUNDS) $(ARGS) || status=1; \
+	done; \
+	exit $$status
+
+.PHONY: power-cut
+power-cut: venv ## Cut the power of ext4 and xfs below the store, and below edged and its clients. Needs root. ROUNDS=100
+	@PYTHON=$(PYTHON) tools/system-packages filesystems
+	@status=0; \
+	for part in power-cut power-cut-consumers; do for filesystem in ext4 xfs; do \
+	  $(VENV_PYTHON) -m tests.disks $$part --filesystem $$filesystem --rounds $(ROUNDS) $(ARGS) || status=1; \
+	done; done; \
+	exit $$status
 
 .PHONY: venv
 venv: $(STAMPS)/native ## Build .venv: the daemon, its native twin, and all that develops and tests it.
@@ -161,7 +175,7 @@ $(STAMPS)/dev: pyproject.toml setup.py | $(STAMPS)/venv
 	@touch $(STAMPS)/run $(STAMPS)/native $@
 
 # The installation has built the twin already; this does it again when its source changes.
-$(STAMPS)/native: $(wildcard edged/core/_*.pyx) edged/core/_frames.pxd | $(STAMPS)/dev
+$(STAMPS)/native: $(wildcard edged/core/_*.pyx) $(wildcard edged/core/_*.pxd) | $(STAMPS)/dev
 	@EDGED_REQUIRE_NATIVE=1 $(VENV_PYTHON) setup.py --quiet build_ext --inplace
 	@touch $@
 

@@ -15,7 +15,7 @@ EXTENSIONS = cythonize(
         Extension(
             f"edged.core.{name}",
             [f"edged/core/{name}.pyx"],
-            depends=["edged/core/_frames.pxd"],
+            depends=["edged/core/_frames.pxd", "edged/core/_checksum.pxd"],
             extra_compile_args=["-O3", "-fno-strict-aliasing"],
         )
         for name in NAMES

@@ -73,9 +73,7 @@ def _fill_file(store: Store) -> None:
     messages = messages_of(256, 128)
     while store.journal.number == number:
         store.add_appends(STREAM, messages, store.options.now_ns(), expect_stored)
-        batch = store.close_batch()
-        store.write(batch)
-        store.finish(batch)
+        store.settle()
 
 
 def empty(store: Store) -> None:

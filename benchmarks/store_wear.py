@@ -188,9 +188,7 @@ class Wear:
 
     def _commit(self) -> None:
         store = self._store
-        batch = store.close_batch()
-        store.write(batch)
-        store.finish(batch)
+        store.settle()
         if store.is_cycle_due:
             cycle = store.begin_cycle()
             cycle.run()

@@ -98,10 +98,14 @@ class LocalCommitter:
 
         With a group_commit_delay it waits for more; then flush() is called again at `flush_due_ns`.
         """
-        while not self._on_their_way and self._is_inline() and self._is_ready():
-            self._write_here(self._store.close_batch())
-        self._send_more()
-        self._make_room()
+        store = self._store
+        while store.has_gathered:
+            if self._on_their_way or not self._is_inline() or self._is_waiting_for_more():
+                self._send_more()
+                break
+            self._write_here(store.close_batch())
+        if self._waiting_for_room:
+            self._make_room()
 
     def collect(self) -> None:
         """Finish what the threads have done, and give them more. Called soon after each wake()."""
@@ -190,7 +194,7 @@ class LocalCommitter:
         return False
 
     def _make_room(self) -> None:
-        if self._waiting_for_room and not self.is_full:
+        if not self.is_full:
             waiting, self._waiting_for_room = self._waiting_for_room, []
             for call in waiting:
                 call()
@@ -213,13 +217,20 @@ class LocalCommitter:
         self._work.put(batch)
 
     def _write_here(self, batch: Batch) -> None:
-        started = perf_counter()
-        self._store.write(batch)
-        self._measure(perf_counter() - started, len(batch.buffer))
+        store = self._store
+        if batch.is_sync_needed:
+            started = perf_counter()
+            store.write(batch)
+            self._measure(perf_counter() - started, len(batch.buffer))
+        else:
+            # It says nothing about the disk, and whether such a batch is written here does not depend on it.
+            store.write(batch)
         self.inline_batches += 1
-        self._store.finish(batch)
-        self._seal()
-        self._prepare()
+        store.finish(batch)
+        # What a new file brings; asked here as this runs for every small batch.
+        if store.journal.number != self._prepared_in or store.is_cycle_due:
+            self._seal()
+            self._prepare()
 
     def _measure(self, took_s: float, size: int) -> None:
         if took_s > SLOW_S:

@@ -168,6 +168,19 @@ def test_without_sync_nothing_waits_for_the_disk_until_the_interval_is_over() ->
         assert it.committer.is_idle and it.disk.syncs == syncs + 1
 
 
+def test_how_fast_the_disk_is_is_not_learned_from_batches_that_do_not_wait_for_it() -> None:
+    with world(sync="os") as it:
+        it.publish(1)
+        it.committer.flush()
+        assert it.outcomes == [1] and it.committer.inline_batches == 1
+        assert it.committer.commit_s is None
+        # A command about streams is promised the disk, whatever the mode: nobody knows yet what that takes.
+        it.committer.submit(0, commands.PutStream(2, b"t" * 16, "A", "T", {}), it.outcomes.append)
+        it.committer.flush()
+        it.run_until(lambda: len(it.outcomes) == 2)
+        assert it.committer.thread_batches == 1 and it.committer.commit_s is not None
+
+
 def test_complete_journal_files_are_sealed_in_the_background_and_freed(always_threads: None) -> None:
     with world() as it:
         for _ in range(40):

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The native twin of edged.core.frames: same names, same behaviour, C loops.
 
-Marks, checksums and the search for frames run without the GIL, so that the thread which writes a batch and the
-one which reads an old file do not hold up the others.
+Marks and checksums of a large batch and the search for frames run without the GIL, so that the thread which
+writes a batch and the one which reads an old file do not hold up the others.
 
 Reading numbers and what a scan keeps of a frame are in `_frames.pxd`, for `_runs.pyx`.
 
@@ -17,6 +17,15 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcpy, memset
 
+from edged.core._checksum cimport (
+    checksum_both,
+    checksum_bytes,
+    checksum_can_multiply,
+    checksum_is_multiplication_there,
+    checksum_number,
+    checksum_prepare,
+)
+
 from edged.core import frames as _frames
 from edged.core.frames import Scan
 
@@ -25,6 +34,11 @@ cdef object _mark_of = _frames.mark_of
 cdef enum:
     # What a cleared buffer keeps, so that one huge batch does not hold its memory for ever.
     KEPT_BYTES_MAX = 4 * 1024 * 1024
+    # Small, as the batches written last are kept, and most of a quiet day's have one message.
+    CAPACITY_MIN = 512
+    # What one read of a connection brings is done with in some microseconds. Who lets others in meanwhile may
+    # wait much longer, until one that seals old files gives the lock back.
+    SHORT_BYTES = 320 * 1024
     SIZE_BITS_MAX = 32
 
 cdef Py_ssize_t BODY_BYTES_MAX = _frames.BODY_BYTES_MAX
@@ -33,6 +47,9 @@ cdef int64_t GROUP_MAX = _frames.GROUP_MAX
 cdef int64_t INDEX_MAX = _frames.INDEX_MAX
 cdef int64_t WASTE_FACTOR = _frames.WASTE_FACTOR
 cdef uint32_t APPEND = _frames.APPEND
+cdef object NONCE_END = 1 << 64
+# Where an empty buffer is said to be.
+cdef char NOTHING = 0
 
 
 # --- writing numbers as `_frames.pxd` reads them ---
@@ -50,71 +67,23 @@ cdef inline void store64(unsigned char* place, uint64_t value) noexcept nogil:
     store32(place + 4, <uint32_t>(value >> 32))
 
 
-# --- crc32 with the values of zlib, eight bytes per step ---
+# --- checksums ---
 
-cdef uint32_t CRC[8][256]
-
-
-cdef void build_crc() noexcept:
-    cdef uint32_t value
-    cdef int byte, step
-    for byte in range(256):
-        value = byte
-        for step in range(8):
-            value = value >> 1 ^ (0xEDB88320U if value & 1 else 0U)
-        CRC[0][byte] = value
-    for byte in range(256):
-        for step in range(1, 8):
-            CRC[step][byte] = CRC[step - 1][byte] >> 8 ^ CRC[0][CRC[step - 1][byte] & 0xFF]
+checksum_prepare()
 
 
-build_crc()
-
-
-cdef inline uint32_t crc_step(uint32_t state, uint32_t low, uint32_t high) noexcept nogil:
-    """Eight bytes, given as two words. The state is not inverted: that is done once, at the ends."""
-    low ^= state
-    return (
-        CRC[7][low & 0xFF] ^ CRC[6][low >> 8 & 0xFF] ^ CRC[5][low >> 16 & 0xFF] ^ CRC[4][low >> 24]
-        ^ CRC[3][high & 0xFF] ^ CRC[2][high >> 8 & 0xFF] ^ CRC[1][high >> 16 & 0xFF] ^ CRC[0][high >> 24]
-    )
-
-
-cdef inline uint32_t crc_number(uint32_t state, uint64_t number) noexcept nogil:
-    return crc_step(state, <uint32_t>number, <uint32_t>(number >> 32))
-
-
-cdef uint32_t crc_bytes(uint32_t state, const unsigned char* data, Py_ssize_t size) noexcept nogil:
-    while size >= 8:
-        state = crc_step(state, load32(data), load32(data + 4))
-        data += 8
-        size -= 8
-    while size > 0:
-        state = state >> 8 ^ CRC[0][(state ^ data[0]) & 0xFF]
-        data += 1
-        size -= 1
-    return state
-
-
-cdef void crc_both(
-    uint32_t* states, const unsigned char* one, const unsigned char* other, Py_ssize_t size
-) noexcept nogil:
-    """Two checksums at a time, of `size` bytes each, a multiple of 8: one waits less for its table lookups."""
-    cdef uint32_t first = states[0]
-    cdef uint32_t second = states[1]
-    cdef Py_ssize_t place
-    for place in range(0, size, 8):
-        first = crc_step(first, load32(one + place), load32(one + place + 4))
-        second = crc_step(second, load32(other + place), load32(other + place + 4))
-    states[0] = first
-    states[1] = second
+def multiply(is_wished):
+    """Whether checksums are multiplied from now on, which is faster; not where the processor cannot."""
+    global checksum_can_multiply
+    checksum_can_multiply = is_wished and checksum_is_multiplication_there()
+    return bool(checksum_can_multiply)
 
 
 cdef inline uint32_t checksum_of(
     uint32_t nonce_state, uint64_t file_offset, const unsigned char* frame, Py_ssize_t size
 ) noexcept nogil:
     """Of a frame with a body of `size` bytes; `nonce_state` is what the nonce made of the checksum."""
-    return ~crc_bytes(crc_number(nonce_state, file_offset), frame + 8, HEADER_BYTES - 8 + size)
+    return ~checksum_bytes(checksum_number(nonce_state, file_offset), frame + 8, HEADER_BYTES - 8 + size)
 
 
 # --- writing ---
@@ -143,7 +112,7 @@ cdef class FrameBuffer:
         return self.used
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
-        cdef void* place = self.data if self.data != NULL else <void*>&CRC
+        cdef void* place = self.data if self.data != NULL else <void*>&NOTHING
         PyBuffer_FillInfo(buffer, self, place, self.used, 1, flags)
         self.exports += 1
 
@@ -173,7 +142,7 @@ cdef class FrameBuffer:
         size += self.tag_bytes
         cdef Py_ssize_t needed = self.used + HEADER_BYTES + size
         if needed > self.capacity:
-            self.grow(max(needed, 2 * self.capacity, 4096))
+            self.grow(max(needed, 2 * self.capacity, CAPACITY_MIN))
         cdef unsigned char* frame = self.data + self.used
         store64(frame, 0)
         store32(frame + 8, <uint32_t>size)
@@ -225,8 +194,13 @@ cdef class FrameBuffer:
 
     def finish(self, nonce, uint64_t offset):
         """Fill in marks and checksums for a write at `offset` of the file with this nonce; the bytes."""
-        cdef uint32_t mark = _mark_of(nonce)
-        cdef uint32_t nonce_state = crc_number(0xFFFFFFFFU, nonce)
+        cdef uint64_t number = nonce if 0 < nonce < NONCE_END else 0
+        # Which also says what is wrong with one that is none.
+        cdef uint32_t mark = <uint32_t>number or <uint32_t>_mark_of(nonce)
+        cdef uint32_t nonce_state = checksum_number(0xFFFFFFFFU, number)
+        if self.used <= SHORT_BYTES:
+            self.fill_in(mark, nonce_state, offset)
+            return memoryview(self)
         self.exports += 1
         with nogil:
             self.fill_in(mark, nonce_state, offset)
@@ -242,9 +216,10 @@ cdef class FrameBuffer:
             size = load32(frame + 8)
             next_position = position + HEADER_BYTES + size
             store32(frame, mark)
-            if next_position == self.used:
+            if checksum_can_multiply or next_position == self.used:
                 store32(frame + 4, checksum_of(nonce_state, offset + <uint64_t>position, frame, size))
-                return
+                position = next_position
+                continue
             store32(self.data + next_position, mark)
             self.fill_in_both(nonce_state, offset, position, next_position)
             position = next_position + HEADER_BYTES + load32(self.data + next_position + 8)
@@ -260,11 +235,11 @@ cdef class FrameBuffer:
         cdef Py_ssize_t other_bytes = HEADER_BYTES - 8 + load32(other)
         cdef Py_ssize_t common = min(one_bytes, other_bytes) & ~<Py_ssize_t>7
         cdef uint32_t[2] states
-        states[0] = crc_number(nonce_state, offset + <uint64_t>position)
-        states[1] = crc_number(nonce_state, offset + <uint64_t>next_position)
-        crc_both(states, one, other, common)
-        store32(one - 4, ~crc_bytes(states[0], one + common, one_bytes - common))
-        store32(other - 4, ~crc_bytes(states[1], other + common, other_bytes - common))
+        states[0] = checksum_number(nonce_state, offset + <uint64_t>position)
+        states[1] = checksum_number(nonce_state, offset + <uint64_t>next_position)
+        checksum_both(states, one, other, common)
+        store32(one - 4, ~checksum_bytes(states[0], one + common, one_bytes - common))
+        store32(other - 4, ~checksum_bytes(states[1], other + common, other_bytes - common))
 
     def bytes_at(self, Py_ssize_t offset, Py_ssize_t size):
         """A copy of some bytes of the buffer, which must be there."""
@@ -446,7 +421,7 @@ def scan(data, nonce, Py_ssize_t start, uint64_t offset=0):
     if start < 0:
         raise AssertionError(start)
     search.mark = _mark_of(nonce)
-    search.nonce_state = crc_number(0xFFFFFFFFU, nonce)
+    search.nonce_state = checksum_number(0xFFFFFFFFU, nonce)
     search.offset = offset
     search.expected = start
     search.frames = Frames()

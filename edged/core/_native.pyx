@@ -679,8 +679,12 @@ cdef class Fanout:
                         route = routes.get(reply)
                         prefix_size = -1
                         if route is None:
-                            route = replies.resolve(reply)
                             kept = reply[: reply.rfind(b".") + 1]
+                            # As resolve() would find it, too.
+                            if PyBytes_GET_SIZE(kept) < size and reply not in literals:
+                                route = below.get(kept)
+                            if route is None:
+                                route = replies.resolve(reply)
                             if below.get(kept) is route:
                                 prefix = PyBytes_AS_STRING(kept)
                                 prefix_size = PyBytes_GET_SIZE(kept)

@@ -8,8 +8,10 @@ from cpython cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem, PyDict_SetItem
-from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from edged.core._frames cimport APPEND_BYTES, HEADER_BYTES, HEADER_SIZE_MASK, Found, Frames, load32, load64
@@ -19,11 +21,17 @@ from array import array as _array
 from edged.core import frames as _frames
 from edged.core import message as _message
 from edged.core import rows as _rows
+from edged.core import runs as _runs
 from edged.core.rows import Rows, Step
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(PyTypeObject* kind, Py_ssize_t count)
 
 cdef array.array NUMBERS = _array("I")
 cdef array.array LARGE_NUMBERS = _array("Q")
 cdef array.array SIGNED_NUMBERS = _array("q")
+cdef object MESSAGE = _message.Message
+cdef uint32_t SIZE_MASK = _runs.SIZE_MASK
 cdef uint32_t APPEND = _frames.APPEND
 cdef uint32_t RECORD_BYTES = _message.counted_bytes(0, 0, 0)
 cdef uint32_t HEADER_LENGTH_BYTES = _message.counted_bytes(0, 1, 0) - RECORD_BYTES
@@ -178,6 +186,132 @@ cdef object seqs_of(array.array records, Py_ssize_t count, seqs):
     for number in range(count):
         found.data.as_ulonglongs[number] = seqs[record[number].position]
     return found
+
+
+# --- back to messages ---
+
+
+cdef inline void put_part(tuple message, Py_ssize_t place, object part) noexcept:
+    # The tuple takes over a reference.
+    Py_INCREF(part)
+    PyTuple_SET_ITEM(message, place, part)
+
+
+cdef object new_message(object seq, object ts_ns, object subject, object header_bytes, object data):
+    """A Message. Its own constructor would copy a tuple that was made for it."""
+    cdef tuple message = <tuple>PyType_GenericAlloc(<PyTypeObject*>MESSAGE, 5)
+    put_part(message, 0, seq)
+    put_part(message, 1, ts_ns)
+    put_part(message, 2, subject)
+    put_part(message, 3, header_bytes)
+    put_part(message, 4, data)
+    return message
+
+
+cdef inline uint64_t unsigned_at(array.array column, Py_ssize_t place) noexcept:
+    """A number of a column of 1, 2, 4 or 8 bytes each."""
+    cdef int width = column.ob_descr.itemsize
+    if width == 1:
+        return column.data.as_uchars[place]
+    if width == 2:
+        return column.data.as_ushorts[place]
+    if width == 4:
+        return column.data.as_uints[place]
+    return column.data.as_ulonglongs[place]
+
+
+cdef bint are_sound(array.array codes, array.array header_sizes, array.array bounds, Py_ssize_t start,
+                    Py_ssize_t end, Py_ssize_t subject_count, Py_ssize_t raw_bytes) noexcept:
+    """Whether a block is what it should be between two positions."""
+    cdef Py_ssize_t place
+    if codes.ob_descr.typecode == c"q" or header_sizes.ob_descr.typecode == c"q":
+        return False
+    for place in range(start, end):
+        if unsigned_at(codes, place) >= <uint64_t>subject_count:
+            return False
+        if bounds.data.as_uints[place] > bounds.data.as_uints[place + 1]:
+            return False
+    return <Py_ssize_t>bounds.data.as_uints[end] <= raw_bytes
+
+
+def messages_between(block, Py_ssize_t start, Py_ssize_t end):
+    """The messages of a block from one position to another. Oddities are left to the reference."""
+    cdef array.array times_ns, codes, header_sizes, bounds
+    cdef list subjects
+    cdef bytes raw
+    seqs, times_ns, codes, header_sizes, bounds, subjects, raw = block
+    cdef Py_ssize_t count = min(len(seqs), len(times_ns), len(codes), len(header_sizes), len(bounds) - 1)
+    if not 0 <= start <= end <= count or times_ns.ob_descr.typecode != c"q" or bounds.ob_descr.typecode != c"I":
+        return _rows.messages_between(block, start, end)
+    if not are_sound(codes, header_sizes, bounds, start, end, len(subjects), PyBytes_GET_SIZE(raw)):
+        return _rows.messages_between(block, start, end)
+    cdef bint is_dense = isinstance(seqs, range)
+    cdef uint64_t first_seq = seqs[start] if is_dense and start < end else 0
+    cdef const char* data = PyBytes_AS_STRING(raw)
+    cdef const unsigned int* bound = bounds.data.as_uints
+    cdef Py_ssize_t place
+    cdef list found = []
+    for place in range(start, end):
+        found.append(
+            new_message(
+                first_seq + (place - start) if is_dense else seqs[place],
+                times_ns.data.as_longlongs[place],
+                subjects[unsigned_at(codes, place)],
+                unsigned_at(header_sizes, place),
+                PyBytes_FromStringAndSize(data + bound[place], bound[place + 1] - bound[place]),
+            )
+        )
+    return found
+
+
+def messages_at(bytes data not None, int64_t offset, seqs, array.array offsets not None, array.array sizes not None):
+    """The messages whose frames are at these offsets of a file; `data` begins at `offset` of it."""
+    cdef Py_ssize_t count = len(offsets)
+    cdef int64_t data_bytes = PyBytes_GET_SIZE(data)
+    cdef const unsigned char* begin = <const unsigned char*>PyBytes_AS_STRING(data)
+    cdef Record record
+    cdef Found frame
+    cdef Py_ssize_t place
+    cdef list found = []
+    if len(sizes) != count or len(seqs) != count:
+        raise ValueError(count)
+    if offsets.ob_descr.typecode != c"I" or sizes.ob_descr.typecode != c"I":
+        raise TypeError(offsets.typecode)
+    for place in range(count):
+        frame.position = <int64_t>offsets.data.as_uints[place] - offset
+        frame.size = sizes.data.as_uints[place] & SIZE_MASK
+        if frame.position < 0 or frame.position > data_bytes - HEADER_BYTES or frame.size < HEADER_BYTES:
+            raise ValueError(f"no frame of {frame.size} bytes at {frame.position}")
+        frame.size -= HEADER_BYTES
+        read_record(&record, begin, data_bytes, &frame)
+        found.append(
+            new_message(
+                seqs[place],
+                record.ts_ns,
+                PyBytes_FromStringAndSize(<const char*>record.subject, record.subject_bytes),
+                record.header_bytes,
+                PyBytes_FromStringAndSize(
+                    <const char*>record.subject + record.subject_bytes, record.data_bytes
+                ),
+            )
+        )
+    return found
+
+
+def running_times(array.array steps not None):
+    """Times from the first one and from how far each is from the one before. Raises OverflowError."""
+    if steps.ob_descr.typecode != c"q":
+        return _rows.running_times(steps)
+    cdef array.array times_ns = array.copy(steps)
+    cdef int64_t before = 0, step
+    cdef Py_ssize_t place
+    for place in range(len(steps)):
+        step = steps.data.as_longlongs[place]
+        if (step > 0 and before > INT64_MAX - step) or (step < 0 and before < INT64_MIN - step):
+            raise OverflowError(place)
+        before += step
+        times_ns.data.as_longlongs[place] = before
+    return times_ns
 
 
 # --- packing ---

@@ -57,14 +57,13 @@ def ack_subject(
 
 
 def prefixes_of(subject: bytes) -> tuple[bytes, ...]:
-    """The prefixes of the consumers that a subject may be for, the likelier one first."""
-    tokens = subject.split(b".", 6)
-    if len(tokens) < 5:
-        return ()
-    first = b".".join(tokens[:4]) + b"."
-    if len(tokens) < 7:
-        return (first,)
-    return first, b".".join(tokens[:6]) + b"."
+    """The prefix of the consumer that a subject may be for; none when it has neither form."""
+    count = subject.count(b".") + 1
+    if count == _FIRST_TOKENS:
+        return (b".".join(subject.split(b".", 4)[:4]) + b".",)
+    if count >= _SECOND_TOKENS:
+        return (b".".join(subject.split(b".", 6)[:6]) + b".",)
+    return ()
 
 
 def acked_message(subject: bytes) -> AckedMessage:

@@ -71,7 +71,7 @@ class RemoveStream:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """One message goes; with `erase` its bytes are overwritten as well."""
+    """One message goes. `erase` is what the client asked for; its bytes are not overwritten either way."""
 
     tag: ClassVar[int] = 3
     seq: int
@@ -185,6 +185,25 @@ class ResetConsumer:
     seq: int
 
 
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """A client will not have a message again, and says why; an Ack of kind TERM says it without that."""
+
+    tag: ClassVar[int] = 14
+    consumer: int
+    seq: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LettersTaken:
+    """The dead letters of messages that a consumer gave up are where they belong. It may be gone by now."""
+
+    tag: ClassVar[int] = 15
+    consumer: int
+    seqs: Seqs
+
+
 Command = (
     PutStream
     | RemoveStream
@@ -199,6 +218,8 @@ Command = (
     | Shed
     | Refill
     | ResetConsumer
+    | Terminate
+    | LettersTaken
 )
 
 
@@ -272,7 +293,7 @@ _CLASSES: Final[dict[int, type[Command]]] = {
     command.tag: command
     for command in (
         *(PutStream, RemoveStream, Delete, Purge, Expire, PutConsumer, RemoveConsumer),
-        *(Dispatch, Ack, Skip, Shed, Refill, ResetConsumer),
+        *(Dispatch, Ack, Skip, Shed, Refill, ResetConsumer, Terminate, LettersTaken),
     )
 }
 # A name means the same in every command.

@@ -118,15 +118,6 @@ def with_server(config: ConsumerConfig, version: str) -> ConsumerConfig:
     return replace(config, metadata={**config.metadata, **added})
 
 
-def replicas_of(config: ConsumerConfig, stream: StreamConfig) -> int:
-    """How many replicas it has: those of its stream unless it asks for fewer, or may come and go."""
-    if 0 < config.num_replicas <= stream.num_replicas:
-        return config.num_replicas
-    if config.num_replicas == 0 and not config.is_durable and stream.retention == "limits":
-        return 1
-    return stream.num_replicas
-
-
 def _with_least(config: ConsumerConfig, pedantic: bool) -> ConsumerConfig:
     changed: dict[str, Any] = {}
     for name, least in _LEAST.items():

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from edged.core.commands import ACK, ACK_ALL, GIVEN_UP, TERM, Config, Dispatch
 from edged.core.consumer_config import ConsumerConfig
+from edged.core.holders import NOTHING, Holders
 from edged.core.seq_runs import folded, unfolded
 
 __all__ = ["ACK", "ACK_ALL", "GIVEN_UP", "TERM", "ConsumerMachine", "Dropped", "Pending", "Position"]
@@ -81,9 +82,10 @@ class ConsumerMachine:
             "deliveries",
             "filters",
             "has_acks",
+            "holders",
             "last_acked_ns",
         ),
-        *("last_delivered_ns", "name", "number", "pending"),
+        *("last_delivered_ns", "name", "number", "pending", "resets"),
     )
 
     def __init__(self, number: int, name: str, config: Config) -> None:
@@ -111,10 +113,13 @@ class ConsumerMachine:
         self._idle = _NOWHERE
         # Where the floor stays because of a message that was given up.
         self._held: Position | None = None
-        # Whether nothing was handed out since it was reset.
+        # How often it was reset, and whether nothing was handed out since.
+        self.resets = 0
         self._is_reset = False
         # No seq in `deliveries` is lower.
         self._deliveries_lowest = 0
+        # Where it says that it knows messages; that of the stream, if it is in one.
+        self.holders = Holders()
         self.configure(config)
 
     def configure(self, config: Config) -> None:
@@ -184,6 +189,16 @@ class ConsumerMachine:
         """All messages that it knows by their seqs."""
         return [*self.held(), *self.chosen]
 
+    @property
+    def lowest_known(self) -> int:
+        """No message below is known by its seq; NOTHING if none is."""
+        lowest = self._order[0] if self._order else NOTHING
+        if self.deliveries:
+            lowest = min(lowest, self._deliveries_lowest)
+        if self.chosen:
+            lowest = min(lowest, self.chosen[0])
+        return min(lowest, min(self._ahead)) if self._ahead else lowest
+
     # --- handing out ---
 
     def hand_out(self, seqs: Sequence[int], ts_ns: int) -> int:
@@ -199,6 +214,7 @@ class ConsumerMachine:
                 zip(seqs, map(_new, repeat(Pending), zip(numbers, repeat(ts_ns), strict=False)), strict=True)
             )
             self._order.extend(seqs)
+            self.holders.note(self, seqs[0])
             if self._ahead:
                 self._forget_ahead(seqs)
         self.delivered = Position(first + len(seqs) - 1, last)
@@ -295,11 +311,15 @@ class ConsumerMachine:
         reach = self.delivered.stream_seq
         found = [seq for seq in seqs if seq > reach and seq not in self._ahead]
         self._ahead.update(found)
+        if found:
+            self.holders.note(self, min(found))
         self._not_chosen(found)
         return found
 
     def _settle_to(self, last: int) -> list[int]:
         order, pending = self._order, self.pending
+        # One that comes behind a higher one does not take the floor back.
+        floor_seq = max(last, self.ack_floor.stream_seq)
         settled = []
         while order and order[0] <= last:
             seq = order.popleft()
@@ -319,7 +339,7 @@ class ConsumerMachine:
         self._trim()
         self._held = None
         if order:
-            self._idle = Position(pending[order[0]].consumer_seq - 1, last)
+            self._idle = Position(pending[order[0]].consumer_seq - 1, floor_seq)
         return settled
 
     def _remember(self, given_up: list[int]) -> None:
@@ -404,6 +424,7 @@ class ConsumerMachine:
         self.start_at(seq)
         self.last_delivered_ns = self.last_acked_ns = 0
         self._is_reset = True
+        self.resets += 1
         return seq
 
     def start_at(self, seq: int, chosen: Iterable[int] = (), chosen_to: int = 0) -> None:
@@ -437,7 +458,7 @@ class ConsumerMachine:
             self.name,
             {**self.config.document(), CREATED: self.created_ns},
             [*self.delivered, *self._idle, *(self._held or ())],
-            [self.last_delivered_ns, self.last_acked_ns, int(self._is_reset)],
+            [self.last_delivered_ns, self.last_acked_ns, int(self._is_reset), self.resets],
             folded(list(pending)),
             folded([one.consumer_seq for one in pending.values()]),
             folded([one.ts_ns for one in pending.values()]),
@@ -456,6 +477,8 @@ class ConsumerMachine:
         machine._held = Position(*positions[4:]) if positions[4:] else None
         machine.last_delivered_ns, machine.last_acked_ns = times[:2]
         machine._is_reset = bool(times[2])
+        # Checkpoints of earlier versions do not have it.
+        machine.resets = times[3] if len(times) > 3 else 0
         entries = map(Pending, _column(numbers), _column(times_ns))
         machine.pending = dict(zip(_column(seqs), entries, strict=True))
         machine._order = deque(machine.pending)

@@ -15,15 +15,21 @@ from edged.core.archive_parts import ConsumerPosition
 from edged.core.commands import (
     ACK_ALL,
     GIVEN_UP,
+    TERM,
     Ack,
     Dispatch,
+    LettersTaken,
     PutConsumer,
     RemoveConsumer,
     ResetConsumer,
+    Seqs,
+    Terminate,
 )
 from edged.core.consumer_config import ConsumerConfig
 from edged.core.consumer_machine import ConsumerMachine, Dropped, Pending, Position
 from edged.core.consumer_start import start_of
+from edged.core.dead_letters import DeadLetter, DeadLetters, subject_of
+from edged.core.holders import Holders
 from edged.core.interest import Interest
 from edged.core.message_log import MessageLog
 from edged.core.retention import Retention
@@ -32,24 +38,29 @@ from edged.core.subjects import is_subset
 STATE: Final = "edged.state"
 """Where the configuration of a consumer that comes from an archive says how far it is."""
 
-ConsumerCommand = PutConsumer | RemoveConsumer | ResetConsumer | Dispatch | Ack
+# In the place of a delivery that the journal has lost.
+_UNKNOWN: Final = Pending(0, 0)
+
+ConsumerCommand = PutConsumer | RemoveConsumer | ResetConsumer | Dispatch | Ack | Terminate | LettersTaken
 
 
 class ConsumerTable:
     """Consumers by number."""
 
     __slots__ = (
-        *("_first_seq", "_log", "_messages_per_subject_max", "consumers", "dropped", "highest"),
-        *("interest", "keeps_dropped", "retention"),
+        *("_first_seq", "_holders", "_log", "_messages_per_subject_max", "consumers", "dropped", "highest"),
+        *("interest", "keeps_dropped", "letters", "retention"),
     )
 
     def __init__(self, log: MessageLog) -> None:
         self._log = log
         self.consumers: dict[int, ConsumerMachine] = {}
+        self._holders = Holders()
         # The highest number that a consumer ever had.
         self.highest = 0
         self.interest = Interest()
-        self.retention = Retention(log, self.consumers)
+        self.letters = DeadLetters()
+        self.retention = Retention(log, self.consumers, self.letters)
         # What was pending when it went, with the number of the consumer, for whoever tells the world.
         self.dropped: list[tuple[int, Dropped]] = []
         self.keeps_dropped = False
@@ -64,6 +75,9 @@ class ConsumerTable:
         self._messages_per_subject_max = int(config.get("max_msgs_per_subject", -1))
         if self.retention.policy != before and self.consumers:
             self.retention.sweep()
+        self.letters.subject = subject_of(config)
+        if not self.letters.subject and self.letters.owed:
+            self._release(self.letters.forget())
         self.look_through()
 
     def is_volatile(self, config: ConsumerConfig) -> bool:
@@ -79,18 +93,23 @@ class ConsumerTable:
         """What came of it, or why nothing did."""
         if isinstance(command, PutConsumer):
             return self._put(command)
+        if isinstance(command, LettersTaken):
+            return self._taken(command)
         consumer = self.consumers.get(command.consumer)
         if consumer is None:
             return CONSUMER_NOT_FOUND
         if isinstance(command, Dispatch):
             return self._dispatch(consumer, command)
         if isinstance(command, Ack):
-            return self._settle(consumer, command)
+            return self._settle(consumer, command.kind, command.seqs)
+        if isinstance(command, Terminate):
+            return self._settle(consumer, TERM, (command.seq,), command.reason)
         if isinstance(command, ResetConsumer):
             seq = consumer.reset(command.seq)
             self._sweep(consumer.filters)
             return seq
         del self.consumers[command.consumer]
+        self._holders.forget(consumer)
         self._follow_interest()
         self._sweep(consumer.filters)
         return 0
@@ -100,12 +119,12 @@ class ConsumerTable:
         if known is None:
             consumer = ConsumerMachine(command.consumer, command.name, command.config)
             state = command.config.get(STATE)
-            if state is None:
+            if state is None or _is_list_to_come(consumer.config, ConsumerPosition.parse(state)):
                 limit = self._messages_per_subject_max
                 consumer.start_at(*start_of(consumer.config, consumer.filters, self._log, limit))
             else:
                 _take_over(consumer, ConsumerPosition.parse(state))
-            self.consumers[command.consumer] = consumer
+            self._admit(consumer)
             self.highest = max(self.highest, command.consumer)
             self._follow_interest()
             return 0
@@ -116,6 +135,11 @@ class ConsumerTable:
             self._sweep(before)
         return 0
 
+    def _admit(self, consumer: ConsumerMachine) -> None:
+        self.consumers[consumer.number] = consumer
+        consumer.holders = self._holders
+        self._holders.note(consumer, consumer.lowest_known)
+
     def _dispatch(self, consumer: ConsumerMachine, command: Dispatch) -> int:
         if consumer.dispatched(command):
             # Some may have gone between: that was in the journal before this.
@@ -125,10 +149,13 @@ class ConsumerTable:
             self._release(list(command.seqs))
         return 0
 
-    def _settle(self, consumer: ConsumerMachine, command: Ack) -> int:
-        kind, seqs = command.kind, command.seqs
+    def _settle(self, consumer: ConsumerMachine, kind: int, seqs: Seqs, reason: str = "") -> int:
         reach = consumer.delivered.stream_seq
+        letters = self._letters(consumer, kind, seqs, reason) if self.letters.subject else {}
         settled = consumer.settle(kind, seqs)
+        for seq in settled if letters else ():
+            if seq in letters:
+                self.letters.owe(letters[seq], self.is_volatile(consumer.config))
         if kind == GIVEN_UP:
             has = self._log.has
             consumer.drop([seq for seq in settled if not has(seq)])
@@ -137,6 +164,30 @@ class ConsumerTable:
                 settled += self._between(consumer, reach)
             self._release(settled)
         return len(settled)
+
+    def _letters(
+        self, consumer: ConsumerMachine, kind: int, seqs: Seqs, reason: str
+    ) -> dict[int, DeadLetter]:
+        """By seq, what is owed for those of the messages that are given up by this."""
+        if kind not in (TERM, GIVEN_UP):
+            return {}
+        limit, has = consumer.config.max_deliver, self._log.has
+        found: dict[int, DeadLetter] = {}
+        for seq in seqs:
+            count = consumer.delivery_count(seq)
+            # One that was given up before has had its letter. One that is gone is not given up, but lost.
+            if not consumer.is_settled(seq) and has(seq) and (kind == TERM or 0 < limit <= count):
+                known = consumer.pending.get(seq) or _UNKNOWN
+                found[seq] = DeadLetter(
+                    *(consumer.number, consumer.name, seq, kind, reason, count),
+                    *(known.ts_ns, known.consumer_seq, consumer.resets),
+                )
+        return found
+
+    def _taken(self, command: LettersTaken) -> int:
+        before = len(self.letters.owed)
+        self._release(self.letters.taken(command.consumer, command.seqs))
+        return before - len(self.letters.owed)
 
     def _between(self, consumer: ConsumerMachine, reach: int) -> list[int]:
         """What a consumer has settled without a record that it was handed out."""
@@ -157,8 +208,9 @@ class ConsumerTable:
     # --- messages go because of consumers ---
 
     def _release(self, seqs: list[int]) -> None:
-        self.retention.release(seqs)
-        self._first_seq = self._log.first_seq
+        if seqs:
+            self.retention.release(seqs)
+            self._first_seq = self._log.first_seq
 
     def _sweep(self, filters: Sequence[bytes]) -> None:
         self.retention.sweep(filters)
@@ -171,12 +223,14 @@ class ConsumerTable:
         first_seq = self._log.first_seq
         if first_seq != self._first_seq:
             self._first_seq = first_seq
-            self._drop(lambda consumer: consumer.drop_below(first_seq))
+            if first_seq > self._holders.lowest:
+                self._drop(lambda consumer: consumer.drop_below(first_seq))
 
     def gone(self, seqs: Iterable[int]) -> None:
         """These messages have gone."""
         listed = list(seqs)
-        self._drop(lambda consumer: consumer.drop(listed))
+        if listed and max(listed) >= self._holders.lowest:
+            self._drop(lambda consumer: consumer.drop(listed))
         self.begin_moved()
 
     def look_through(self) -> None:
@@ -209,9 +263,11 @@ class ConsumerTable:
 
     def _drop(self, drop: Callable[[ConsumerMachine], list[Dropped]]) -> None:
         for number, consumer in self.consumers.items():
-            dropped = drop(consumer)
-            if self.keeps_dropped:
-                self.dropped += [(number, one) for one in dropped]
+            if consumer in self._holders:
+                dropped = drop(consumer)
+                if self.keeps_dropped:
+                    self.dropped += [(number, one) for one in dropped]
+        self._holders.review()
 
     # --- checkpoints ---
 
@@ -226,9 +282,14 @@ class ConsumerTable:
     def restore(self, snapshot: list[Any], highest: int) -> None:
         """The reverse of snapshot()."""
         for number, state in snapshot:
-            self.consumers[number] = ConsumerMachine.restore(number, state)
+            self._admit(ConsumerMachine.restore(number, state))
         self.highest = highest
         self._follow_interest()
+
+
+def _is_list_to_come(config: ConsumerConfig, position: ConsumerPosition) -> bool:
+    """Whether a consumer from an archive begins with the last message of each subject, as a new one does."""
+    return config.deliver_policy == "last_per_subject" and not position.delivered.consumer_seq
 
 
 def _take_over(consumer: ConsumerMachine, position: ConsumerPosition) -> None:

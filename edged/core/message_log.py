@@ -101,6 +101,17 @@ class MessageLog(Protocol):
 class RunLog(Protocol):
     """A log that takes many messages at once, by their places in the journal."""
 
+    def append(
+        self,
+        seq: int,
+        ts_ns: int,
+        subject: Subject,
+        message_bytes: int,
+        file: int,
+        offset: int,
+        frame_bytes: int,
+    ) -> None: ...
+
     def append_run(self, first_seq: int, file: int, run: Run) -> None: ...
 
     def trim_subjects(self, subjects: Iterable[Subject], count_max: int) -> None: ...

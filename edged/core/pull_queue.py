@@ -237,6 +237,10 @@ class PullQueue:
         self.due_at_ns = due_at_ns
         return beats
 
+    def is_due(self, now_ns: int) -> bool:
+        """Whether a request that waits is to be ended or told something; `due_at_ns` may be too early."""
+        return any(0 < request.due_at_ns() <= now_ns for request in self._waiting)
+
     def needs_check(self, now_ns: int, is_at_end: bool) -> bool:
         """Whether check() has anything to do but to look for interest."""
         return bool(self.due_at_ns and now_ns >= self.due_at_ns) or (is_at_end and self._no_wait_count > 0)

@@ -5,7 +5,8 @@ With `limits` none. With `workqueue` a message goes when the consumer that wants
 something else.
 
 Rules: called where a command is applied, never when messages are handed out. A message that was handed out
-too often without an answer stays: somebody may still settle it, or delete it.
+too often without an answer stays: somebody may still settle it, or delete it. One whose dead letter is owed
+stays until that is taken.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from edged.core.consumer_machine import ConsumerMachine
+from edged.core.dead_letters import DeadLetters
 from edged.core.interest import Interest
 from edged.core.message_log import MessageLog
 
@@ -27,11 +29,14 @@ _PAGE: Final = 4096
 class Retention:
     """What a stream keeps for its consumers."""
 
-    __slots__ = ("_consumers", "_interests", "_log", "policy")
+    __slots__ = ("_consumers", "_interests", "_letters", "_log", "policy")
 
-    def __init__(self, log: MessageLog, consumers: Mapping[int, ConsumerMachine]) -> None:
+    def __init__(
+        self, log: MessageLog, consumers: Mapping[int, ConsumerMachine], letters: DeadLetters
+    ) -> None:
         self._log = log
         self._consumers = consumers
+        self._letters = letters
         self.policy = LIMITS
         # The consumers with filters; None when they have changed since somebody asked last.
         self._interests: list[tuple[ConsumerMachine, Interest]] | None = None
@@ -82,7 +87,7 @@ class Retention:
         if self.policy != INTEREST or not log.message_count:
             return
         consumers = self._consumers.values()
-        lowest = [self._lowest_needed(consumer) for consumer in consumers]
+        lowest = [self._letters.lowest, *(self._lowest_needed(consumer) for consumer in consumers)]
         log.compact_to(min([seq for seq in lowest if seq is not None], default=log.last_seq + 1))
         # Above this there is one who wants everything.
         reaches = [max(one.delivered.stream_seq, one.chosen_to) for one in consumers if not one.filters]
@@ -128,6 +133,7 @@ class Retention:
 
     def _remove(self, seqs: list[int]) -> None:
         """Remove messages. Those at the start of the stream, the usual case, go together."""
+        seqs = self._letters.not_held(seqs)
         log, done = self._log, 0
         if seqs and seqs[0] == log.first_seq:
             first, count = seqs[0], len(seqs)

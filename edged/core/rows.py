@@ -1,7 +1,8 @@
 """Rows: messages on their way to a segment, as columns instead of objects; and how columns are packed.
 
 What is alive in a journal file goes to a segment block by block. Here the frames of a scan become the columns
-of a block in one pass, and the columns the bytes of a block (see docs/format.md) in another.
+of a block in one pass, and the columns the bytes of a block (see docs/format.md) in another. The way back is
+here too: many messages at once out of the columns of a block, or out of frames whose places are known.
 
 Rules: no I/O. A message whose frame a scan did not find is left out. A column has each number in as few bytes
 as the largest needs, little endian.
@@ -19,8 +20,9 @@ from itertools import accumulate, pairwise
 from operator import sub
 from typing import Final, NamedTuple
 
-from edged.core.frames import APPEND, Frame, decode_append
+from edged.core.frames import APPEND, HEADER_BYTES, Frame, decode_append
 from edged.core.message import Message, counted_bytes
+from edged.core.runs import SIZE_MASK
 
 COLUMN: Final = struct.Struct("<sI")
 _IS_LITTLE_ENDIAN: Final = array("H", [1]).tobytes() == b"\1\0"
@@ -93,6 +95,18 @@ class Step(NamedTuple):
     frame: int
 
 
+class BlockColumns(NamedTuple):
+    """The messages of a block, as they are once it was unpacked."""
+
+    seqs: Sequence[int]  # a range where no seq is missing, else an array
+    times_ns: array[int]
+    codes: array[int]
+    header_sizes: array[int]
+    bounds: array[int]  # the data of message i is raw[bounds[i]:bounds[i + 1]]
+    subjects: list[bytes]  # by code, which has a meaning within this block only
+    raw: bytes
+
+
 def rows_of_frames(
     data: bytes,
     frames: Sequence[Frame],
@@ -129,6 +143,52 @@ def rows_of_frames(
     is_dense = last_seq - first_seq == len(found) - 1
     seqs = range(first_seq, last_seq + 1) if is_dense else array("Q", rows.seqs)
     return Step(rows._replace(seqs=seqs), position, frame)
+
+
+# --- back to messages ---
+
+
+def messages_between(block: BlockColumns, start: int, end: int) -> list[Message]:
+    """The messages of a block from one position to another."""
+    seqs, times_ns, codes, header_sizes, bounds, subjects, raw = block
+    return list(
+        map(
+            _message_of,
+            zip(
+                seqs[start:end],
+                times_ns[start:end],
+                [subjects[code] for code in codes[start:end]],
+                header_sizes[start:end],
+                [raw[low:high] for low, high in pairwise(bounds[start : end + 1])],
+                strict=False,
+            ),
+        )
+    )
+
+
+def messages_at(
+    data: bytes, offset: int, seqs: Sequence[int], offsets: array[int], sizes: array[int]
+) -> list[Message]:
+    """The messages whose frames are at these offsets of a file; `data` begins at `offset` of it.
+
+    The sizes are packed as runs.packed_size() does. ValueError if one of the frames holds no message. Marks
+    and checksums are not looked at: this is for what never left the memory.
+    """
+    found: list[Message] = []
+    for seq, place, size in zip(seqs, offsets, sizes, strict=True):
+        body_start = place - offset + HEADER_BYTES
+        ts_ns, subject, header_bytes, content = decode_append(
+            data, body_start, (size & SIZE_MASK) - HEADER_BYTES
+        )
+        if ts_ns >> 63:
+            raise OverflowError(ts_ns)
+        found.append(Message(seq, ts_ns, subject, header_bytes, content))
+    return found
+
+
+def running_times(steps: array[int]) -> array[int]:
+    """Times from the first one and from how far each is from the one before. Raises OverflowError."""
+    return array("q", accumulate(steps))
 
 
 # --- packing ---

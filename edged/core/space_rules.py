@@ -109,8 +109,17 @@ class SpaceRules:
         self.is_full = True
         self._no_space_ns = now_ns
 
+    def has_room(self, append_bytes: int, free_bytes: int, used_bytes: int) -> bool:
+        """Whether so many bytes can be stored now. Asked for every run of messages."""
+        limits = self.limits
+        if self.is_full or free_bytes - append_bytes < limits.free_bytes_min:
+            return False
+        return not 0 <= limits.store_bytes_max < used_bytes + append_bytes
+
     def refusal(self, append_bytes: int, space: Space) -> str | None:
         """Why so many bytes cannot be stored now; None when they can."""
+        if self.has_room(append_bytes, space.free_bytes, space.used_bytes):
+            return None
         limits = self.limits
         if self.is_full or space.free_bytes - append_bytes < limits.free_bytes_min:
             kept = (
@@ -119,12 +128,10 @@ class SpaceRules:
                 else ""
             )
             return f"insufficient storage: the disk has {space.free_bytes} bytes free{kept}"
-        if 0 <= limits.store_bytes_max < space.used_bytes + append_bytes:
-            return (
-                f"insufficient storage: {space.used_bytes} of {limits.store_bytes_max} bytes "
-                f"are in use (max_file_store)"
-            )
-        return None
+        return (
+            f"insufficient storage: {space.used_bytes} of {limits.store_bytes_max} bytes "
+            f"are in use (max_file_store)"
+        )
 
     def plan(self, space: Space, streams: Iterable[StreamSpace]) -> list[Shed]:
         """What to shed now; empty when there is no need or nothing that may go."""

@@ -10,8 +10,7 @@ follows from taking it, here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from edged.core.api_errors import (
     MESSAGE_TTL_INVALID,
@@ -24,28 +23,25 @@ from edged.core.api_errors import (
 )
 from edged.core.atomic_rules import BatchCheck, Member
 from edged.core.commands import (
-    Ack,
     Command,
     Delete,
-    Dispatch,
     Expire,
     Purge,
-    PutConsumer,
     Refill,
-    RemoveConsumer,
-    ResetConsumer,
     Shed,
     Skip,
 )
 from edged.core.consumer_config import ConsumerConfig
-from edged.core.consumer_machine import ConsumerMachine, Dropped
-from edged.core.consumer_table import ConsumerTable
+from edged.core.consumer_machine import Dropped
+from edged.core.consumer_table import ConsumerCommand, ConsumerTable
+from edged.core.dead_letters import DeadLetters
 from edged.core.dedupe import Dedupe
 from edged.core.expiry import Expiry, expires_at_ns, expires_ns
 from edged.core.frames import FOLLOWS, HEADER_SIZE_MASK, INTERNAL, MORE, ONLY_IF_EMPTY, append_frame_bytes
 from edged.core.message import Message
 from edged.core.message_log import MessageLog, Place, RunLog
 from edged.core.message_ttl import delete_marker_headers
+from edged.core.outcomes import Duplicate, Outcome, Refused, Stored
 from edged.core.publish_headers import (
     BATCH_ID,
     MESSAGE_ID,
@@ -64,7 +60,7 @@ from edged.core.publish_headers import (
 from edged.core.publish_rules import PublishRules, ttl_of
 from edged.core.removals import expire, purge, purge_subject
 from edged.core.run_twins import run_of_messages
-from edged.core.runs import Run
+from edged.core.runs import FRAME_BYTES, PLAIN_BYTES, Run
 from edged.core.source_positions import SourcePosition, read_position
 from edged.core.space_rules import ShedLedger, ShedRecord
 from edged.core.stream_limits import StreamLimits
@@ -73,36 +69,6 @@ from edged.core.wire import Publish
 __all__ = ["MESSAGE_ID", "Duplicate", "MessageLog", "Outcome", "Refused", "RunLog", "Stored", "StreamMachine"]
 
 DUPLICATE_WINDOW_NS = 120_000_000_000
-
-
-class Stored(NamedTuple):
-    """The message was stored, and is to be published again: the seq of its subject's last one goes along.
-
-    A tuple: there is one per message of a stream that republishes.
-    """
-
-    seq: int
-    # 0 without one.
-    previous_seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """The message was stored before, under this seq."""
-
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The command changed nothing, because of this."""
-
-    error: ApiError
-
-
-# What a command came to: the seq of a message that was taken, how many messages went, or one of the classes
-# above.
-Outcome = int | Stored | Duplicate | Refused
 
 # The subject of a delete marker has a message again: nobody needs it any more.
 _NOT_EMPTY = Refused(STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
@@ -131,6 +97,7 @@ class StreamMachine:
         # The id of the last message that was taken, empty if it had none.
         self.last_message_id = b""
         # How far messages were taken over from other streams, by the source's name, filter and transform.
+        # Kept when a source goes: should it come back, it does not bring the same again.
         self.source_positions: dict[str, SourcePosition] = {}
         # Subjects whose last message was too old, and that a delete marker is still to be stored for.
         self.unmarked: dict[bytes, None] = {}
@@ -154,8 +121,6 @@ class StreamMachine:
         # A stream that takes its messages from others has no window unless it says so.
         default_ns = 0 if rules.is_mirror or config.get("sources") else DUPLICATE_WINDOW_NS
         self.dedupe.window_ns = int(config.get("duplicate_window", default_ns))
-        if not config.get("sources"):
-            self.source_positions.clear()
         if not rules.marker_ttl_ns:
             self.unmarked.clear()
         # Nothing is to be decided about a message without headers, except that older ones may go.
@@ -214,9 +179,14 @@ class StreamMachine:
 
         The same as append() for each; a range of seqs when they could be stored in one go.
         """
-        run = run_of_messages(messages, ts_ns, start, offsets) if self.takes_runs else None
-        if run is not None:
-            return self.place_run(file, run)
+        if self.takes_runs:
+            if len(messages) == 1:
+                ((subject, _, header_bytes, data),) = messages
+                if header_bytes <= 0:
+                    return self._place_one(ts_ns, subject, data, (file, start + offsets[0]))
+            run = run_of_messages(messages, ts_ns, start, offsets)
+            if run is not None:
+                return self.place_run(file, run)
         outcomes: list[Outcome] = []
         for (subject, _reply, header_bytes, data), offset in zip(messages, offsets, strict=True):
             place = (file, start + offset, append_frame_bytes(len(subject), len(data)))
@@ -235,16 +205,31 @@ class StreamMachine:
         first_seq = self.log.last_seq + 1
         runs.append_run(first_seq, file, run)
         if run.subjects:
-            self.last_message_id = b""
-        if self.limits.messages_per_subject_max > 0:
+            self._placed(runs, run.subjects)
+        return range(first_seq, first_seq + len(run.subjects))
+
+    def _place_one(self, ts_ns: int, subject: bytes, data: bytes, place: tuple[int, int]) -> range:
+        """The same for one message, without the columns of a run."""
+        runs = self._runs
+        assert runs is not None
+        seq = self.log.last_seq + 1
+        size = len(subject) + len(data)
+        runs.append(seq, ts_ns, subject, PLAIN_BYTES + size, *place, FRAME_BYTES + size)
+        self._placed(runs, (subject,))
+        return range(seq, seq + 1)
+
+    def _placed(self, runs: RunLog, subjects: Sequence[bytes]) -> None:
+        """What follows from messages without headers that are stored now."""
+        self.last_message_id = b""
+        limits = self.limits
+        if limits.messages_per_subject_max > 0:
             before = self.log.message_count
-            runs.trim_subjects(run.subjects, self.limits.messages_per_subject_max)
+            runs.trim_subjects(subjects, limits.messages_per_subject_max)
             if self.consumers and self.log.message_count < before:
                 self._table.look_through()
-        elif self.limits.is_old_dropped:
-            self.limits.keep(self.log)
+        elif limits.is_old_dropped:
+            limits.keep(self.log)
             self._table.begin_moved()
-        return range(first_seq, first_seq + len(run.subjects))
 
     def take_decided(self) -> list[Outcome]:
         """What the members of a batch came to, if the last one was just appended; else nothing."""
@@ -397,7 +382,7 @@ class StreamMachine:
         if isinstance(command, Skip):
             log.skip_to(command.to_seq)
             return 0
-        assert isinstance(command, PutConsumer | RemoveConsumer | ResetConsumer | Dispatch | Ack), command
+        assert isinstance(command, ConsumerCommand), command
         outcome = self._table.apply(command)
         return Refused(outcome) if isinstance(outcome, ApiError) else outcome
 
@@ -433,9 +418,10 @@ class StreamMachine:
         """The highest number that a consumer ever had."""
         return self._table.highest
 
-    def consumer_named(self, name: str) -> ConsumerMachine | None:
-        """A consumer by its name."""
-        return next((one for one in self.consumers.values() if one.name == name), None)
+    @property
+    def letters(self) -> DeadLetters:
+        """The dead letters that are owed."""
+        return self._table.letters
 
     def is_volatile(self, config: ConsumerConfig) -> bool:
         """Whether the commands of such a consumer are applied at once, and the journal has none of them."""
@@ -474,6 +460,7 @@ class StreamMachine:
     def snapshot(self) -> dict[str, Any]:
         """Everything but the messages, for a checkpoint."""
         assert not self._members, "a checkpoint in the middle of an atomic batch"
+        letters = self.letters.snapshot()
         return {
             "dedupe": self.dedupe.snapshot(),
             "last_message_id": self.last_message_id,
@@ -482,6 +469,7 @@ class StreamMachine:
             "sheds": self.sheds.snapshot(),
             "consumers": self._table.snapshot(),
             "highest_consumer": self._table.highest,
+            **({"dead_letters": letters} if letters else {}),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -493,3 +481,5 @@ class StreamMachine:
         self.unmarked.update(dict.fromkeys(snapshot["unmarked"]))
         self.sheds = ShedLedger.restore(snapshot["sheds"])
         self._table.restore(snapshot["consumers"], snapshot["highest_consumer"])
+        # Checkpoints from before there were dead letters do not know them.
+        self.letters.restore(snapshot.get("dead_letters", []))

@@ -15,6 +15,7 @@ from typing import Any
 
 from edged.core import api_errors
 from edged.core.api_errors import ApiFailure
+from edged.core.dead_letter_rules import check_dead_letter
 from edged.core.gotime import MILLISECOND, MINUTE, SECOND, format_duration
 from edged.core.stream_bounds import StreamBounds, check_room_for_one, check_stream_bytes
 from edged.core.stream_config import Placement, StreamConfig
@@ -106,6 +107,7 @@ def checked(config: StreamConfig, bounds: StreamBounds, others: Streams, pedanti
         config = replace(config, placement=None)
     if config.placement is not None and config.placement.preferred:
         raise refusal("preferred server not permitted in placement")
+    check_dead_letter(config, others)
     return config
 
 

@@ -69,6 +69,11 @@ class PublishContext:
 
     def resolve(self, subject: bytes) -> Route:
         """Compute and cache the route of a subject."""
+        if subject.startswith(_ACKS):
+            # There are as many of these as messages: no more is done than must be.
+            route = self.below.get(_ACKS)
+            if route is not None and subject != _ACKS and subject not in self.account.subscriptions.literals:
+                return route
         route = self._below(subject) if self._are_names_alike else None
         if route is None:
             route = self.account.route(subject, self)

@@ -178,9 +178,10 @@ class Exchange:
     def _request(self, binding: ServiceBinding, origin: Outbox | None, message: Publish) -> bool:
         """Pass one request on to the exporting account."""
         subject, reply, _, _ = message
-        foreign = binding.transform.apply(subject)
-        if foreign is None or self._depth >= SERVICE_IMPORT_DEPTH_MAX:
+        if self._depth >= SERVICE_IMPORT_DEPTH_MAX:
             return False
+        # The binding was found by the subject. Its tokens may look like wildcards: the API has filters.
+        foreign = binding.transform.build(subject.split(b"."), no_chance)
         exporter = binding.exporter
         foreign_reply = None if reply is None else self._open_request(binding, reply)
         request = (foreign, foreign_reply, *self._with_requester(binding, origin, message))

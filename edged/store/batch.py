@@ -10,13 +10,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from edged.core.commands import Command
+from edged.core.commands import (
+    Ack,
+    Command,
+    Delete,
+    Dispatch,
+    Expire,
+    LettersTaken,
+    Purge,
+    Refill,
+    RemoveConsumer,
+    RemoveStream,
+    Shed,
+    Terminate,
+    encode,
+)
 from edged.core.frame_twins import FrameBuffer
+from edged.core.frames import COMMAND
 from edged.core.stream_machine import Outcome
 from edged.core.wire import Publish
 from edged.store.errors import StoreError
-from edged.store.journal import Position
+from edged.store.journal import START
 
+# Commands that let messages go, or may: who empties a work queue hands out and acknowledges.
+FREES_SPACE = (
+    *(Delete, Purge, Expire, Shed, RemoveStream, RemoveConsumer),
+    *(Ack, Dispatch, Terminate, LettersTaken),
+)
+# Commands written once. All others are written twice: losing one of those to a bad sector would bring back
+# what is gone, or forget a stream. A lost one of these costs a delivery too many, or is asked for again.
+SINGLE = (Ack, Dispatch, Refill)
 # Told once: what each command came to, or why none of them was stored.
 Done = Callable[[Sequence[Outcome] | StoreError], None]
 
@@ -63,6 +86,15 @@ class Batch:
         # Whether somebody in it is promised the disk, and not only the operating system.
         self.is_sync_needed = False
         # Where it was written, and the nonce of that file.
-        self.position = Position(0, 0)
+        self.position = START
         self.nonce = 0
         self.error: StoreError | None = None
+
+    def add(self, change: Change) -> None:
+        """Take in a command."""
+        command = change.command
+        body = encode(command)
+        for _ in range(1 if isinstance(command, SINGLE) else 2):
+            self.buffer.add(COMMAND, change.group, change.first_index, body)
+        self.frees_space = self.frees_space and isinstance(command, FREES_SPACE)
+        self.entries.append(change)

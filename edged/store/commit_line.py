@@ -9,25 +9,33 @@ Rules:
   ones that are missing. All of them are told the same error, in their order, and then the indexes are given
   out anew. A `generation` is what was closed before that, so that the writer knows whom it concerns.
 * write() may run in another thread, in one at a time. Everything else happens in the store's thread.
+* Where nothing else is reported, all messages were taken: a replay that has lost a record relies on that. So
+  what was refused is told, and whatever comes behind it, once the record of a later batch says that it was.
 
 Invariant: closed_bytes is what was gathered in batches that are closed and not finished.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.batch_record import encode_batch_record
 from edged.core.frames import BATCH
 from edged.store.batch import Batch
 from edged.store.errors import StoreError, StoreFull
 from edged.store.group import CATALOG, Group
-from edged.store.journal import RECORD_BYTES
 
 if TYPE_CHECKING:
+    from edged.core.stream_machine import Outcome
+    from edged.store.batch import Done
     from edged.store.journal import Journal
     from edged.store.options import StoreOptions
     from edged.store.space import DiskGovernor
+
+SMALL_RECORD_BYTES: Final = 128
+"""What the record of a batch for one stream takes."""
 
 
 class CommitLine:
@@ -37,13 +45,20 @@ class CommitLine:
         self._groups = groups
         self._options = options
         self._governor = governor
-        self.gathering = Batch(options.tag_bytes)
+        self._tag_bytes = options.tag_bytes
+        self.gathering = Batch(self._tag_bytes)
         self.batch_number = 0
         # Groups that changed since a record told how far they are.
         self.touched: set[Group] = set()
         self.closed_bytes = 0
         self._closed_count = 0
         self._generation = 0
+        # Whether the record of the next batch says of messages that they were refused, and whether somebody
+        # who waits for it is promised the disk.
+        self.is_report_owed = False
+        self._is_owed_durably = False
+        # Answers that wait for a record: the number of its batch, whom to tell, and what.
+        self._withheld: deque[tuple[int, Done, Sequence[Outcome]]] = deque()
         # Used in write() only: the generation of which nothing is written any more, and why.
         self._failure: tuple[int, StoreError] | None = None
 
@@ -55,9 +70,11 @@ class CommitLine:
         """Take what has gathered."""
         batch = self.gathering
         # The next one will be about as large.
-        self.gathering = Batch(self._options.tag_bytes, len(batch.buffer) + RECORD_BYTES)
-        # A batch without commands is nobody's, so nobody chose a weaker mode for it.
-        batch.is_sync_needed = batch.is_sync_needed or is_sync_needed or not batch.entries
+        self.gathering = Batch(self._tag_bytes, len(batch.buffer) + SMALL_RECORD_BYTES)
+        # A batch without commands, and without news, is nobody's: so nobody chose a weaker mode for it.
+        is_nobodys = not batch.entries and not self.is_report_owed
+        batch.is_sync_needed |= is_sync_needed or self._is_owed_durably or is_nobodys
+        self.is_report_owed = self._is_owed_durably = False
         batch.gathered_bytes = len(batch.buffer)
         self._end(journal, batch)
         self._closed_count += 1
@@ -67,7 +84,7 @@ class CommitLine:
     def note(self, journal: Journal) -> None:
         """Write a record without a batch and without a sync, if it tells something. Nobody else writes."""
         if self.touched and journal.number:
-            batch = Batch(self._options.tag_bytes)
+            batch = Batch(self._tag_bytes)
             self._end(journal, batch)
             self._add_record(journal, batch)
             if not journal.note(batch.buffer):
@@ -82,6 +99,8 @@ class CommitLine:
             return
         self._add_record(journal, batch)
         self._try(journal, batch)
+        if batch.error is None:
+            return
         if isinstance(batch.error, StoreFull):
             had_reserve = self._governor.is_reserve_held
             self._governor.no_space(self._options.now_ns())
@@ -95,13 +114,41 @@ class CommitLine:
         """The first of the line is through, whatever it came to."""
         self._closed_count -= 1
         self.closed_bytes -= batch.gathered_bytes
+        # Also if it could not be written: what they are told is durable, and the next record reports it.
+        while self._withheld and self._withheld[0][0] <= batch.number:
+            _, done, outcomes = self._withheld.popleft()
+            done(outcomes)
+
+    # --- answers that wait for a record ---
+
+    @property
+    def is_sync_needed(self) -> bool:
+        """Whether what has gathered is to be durable, or who waits for the next record is promised that."""
+        return self.gathering.is_sync_needed or self._is_owed_durably
+
+    def owe_report(self, is_durable: bool) -> None:
+        """Messages were refused, which the next record says."""
+        self.is_report_owed = True
+        self._is_owed_durably |= is_durable
+
+    @property
+    def is_withholding(self) -> bool:
+        """Whether nobody may be told anything just now."""
+        return self.is_report_owed or bool(self._withheld)
+
+    def withhold(self, done: Done, outcomes: Sequence[Outcome]) -> None:
+        """Tell somebody once it is reported what was refused up to here."""
+        number = self.batch_number + 1 if self.is_report_owed else self._withheld[-1][0]
+        self._withheld.append((number, done, outcomes))
+
+    # --- when a batch could not be written ---
 
     def refuse(self, batch: Batch, error: StoreError) -> None:
         """Tell everybody in a batch, and, if it was the last one of the line, in what gathered behind it."""
         self._tell_later(batch)
         entries = batch.entries
         if not self._closed_count:
-            later, self.gathering = self.gathering, Batch(self._options.tag_bytes)
+            later, self.gathering = self.gathering, Batch(self._tag_bytes)
             entries = [*entries, *later.entries]
             self._generation += 1
             for group in self._groups.values():
@@ -127,9 +174,10 @@ class CommitLine:
         if not journal.has_room(self.closed_bytes + len(batch.buffer)):
             # Each file says first how far all groups are: should the one before be lost, so is known what.
             self.touch_all()
-        groups = sorted(touched, key=_number_of) if len(touched) > 1 else touched
-        batch.applied = [_report(group) for group in groups]
-        touched.clear()
+        if touched:
+            groups = sorted(touched, key=_number_of) if len(touched) > 1 else touched
+            batch.applied = [_report(group) for group in groups]
+            touched.clear()
 
     def _add_record(self, journal: Journal, batch: Batch) -> None:
         body = encode_batch_record(journal.number, journal.synced, self._options.now_ns(), batch.applied)

@@ -205,15 +205,16 @@ class RealFile:
 
     def write_at(self, offset: int, data: Bytes) -> None:
         """See `File`."""
-        rest = memoryview(data).cast("B")
-        while rest:
+        while data:
             try:
-                written = self._calls.pwrite(self._descriptor, rest, offset)
+                written = self._calls.pwrite(self._descriptor, data, offset)
             except InterruptedError:
                 continue
+            if written == len(data):
+                return
             if written == 0:
                 raise OSError(errno.EIO, "nothing was written", self._path)
-            rest = rest[written:]
+            data = memoryview(data)[written:]
             offset += written
 
     def sync(self) -> None:

@@ -42,7 +42,8 @@ class Group:
     @property
     def last_seq(self) -> int:
         """The last seq of a stream's group."""
-        return self.machine.log.last_seq if isinstance(self.machine, StreamMachine) else 0
+        machine = self.machine
+        return machine.log.last_seq if isinstance(machine, StreamMachine) else 0
 
 
 class StreamEntry:
@@ -57,6 +58,7 @@ class StreamEntry:
         "log",
         "name",
         "stream_id",
+        "sync",
         "synced_bytes",
     )
 
@@ -65,6 +67,8 @@ class StreamEntry:
         self.account = command.account
         self.name = command.name
         self.config: dict[str, Any] = command.config
+        # How durable what it acknowledges is; empty until somebody asks, as the store's options say that.
+        self.sync = ""
         self.group = group
         self.log = log
         # Whether the messages are in memory only. That never changes.
@@ -150,6 +154,7 @@ class Catalog:
             return Refused(stream_general("the group belongs to another stream"))
         else:
             entry.config = command.config
+            entry.sync = ""
             machine = entry.group.machine
             assert isinstance(machine, StreamMachine)
             machine.configure(command.config)

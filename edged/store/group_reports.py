@@ -17,7 +17,7 @@ from edged.core.batch_record import Applied
 class GroupReports:
     """The reports of one group, in order, and the indexes of its appends."""
 
-    __slots__ = ("_gaps", "_indexes", "_last_seqs", "_refused", "_starts", "_stops", "_unsure")
+    __slots__ = ("_gaps", "_indexes", "_jumps", "_last_seqs", "_refused", "_starts", "_stops", "_unsure")
 
     def __init__(self) -> None:
         self._indexes = array("Q")
@@ -27,6 +27,8 @@ class GroupReports:
         self._stops = array("Q")
         # The indexes of the appends that were refused, in order.
         self._refused = array("Q")
+        # The indexes of commands that may have left out seqs, in order.
+        self._jumps = array("Q")
         # How many gaps there were in the batch records up to the last report, and between which reported
         # indexes there was one: of those some may have been refused that are not known.
         self._gaps = 0
@@ -67,10 +69,17 @@ class GroupReports:
         elif index == stops[-1]:
             stops[-1] = index + 1
 
+    def add_jump(self, index: int) -> None:
+        """There is a command with this index that may have left out seqs."""
+        self._jumps.append(index)
+
     def last_seq_before(self, index: int) -> int | None:
         """The last seq before the command with this index, which is there; None if no report tells."""
         place = bisect_left(self._indexes, index - 1)
         if place == len(self._indexes):
+            return None
+        jump = bisect_left(self._jumps, index)
+        if jump < len(self._jumps) and self._jumps[jump] <= self._indexes[place]:
             return None
         return self._last_seqs[place] - self._stored_between(index, self._indexes[place])
 

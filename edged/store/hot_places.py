@@ -18,18 +18,18 @@ from typing import Final
 
 from edged.core.frames import Frame
 from edged.core.message import Message
-from edged.core.row_twins import rows_of_frames
+from edged.core.row_twins import messages_at, rows_of_frames
 from edged.core.rows import Places
-from edged.core.runs import SIZE_BITS, SIZE_MASK, packed_size
+from edged.core.runs import OVERHEAD_MAX, SIZE_BITS, SIZE_MASK
 from edged.store.deleted import DeletedPositions
 from edged.store.errors import Damaged
 from edged.store.log_part import GrowingPart
 
 # file, offset, size of the frame; returns the frame
 ReadHot = Callable[[int, int, int], bytes]
-# file, offset, size of a span of frames; returns its bytes and the good frames in them, or None where nothing
-# is gained by reading many at once
-ReadSpan = Callable[[int, int, int], tuple[bytes, Sequence[Frame]] | None]
+# file, offset, size of a span of frames; returns its bytes, and the good frames in them, or None where they
+# never left the memory and are all good
+ReadSpan = Callable[[int, int, int], tuple[bytes, Sequence[Frame] | None]]
 # a frame; returns time, subject, size of the header block, header block and payload
 DecodeFrame = Callable[[bytes], tuple[int, bytes, int, bytes]]
 
@@ -99,7 +99,10 @@ class HotPlaces(GrowingPart):
         self, seq: int, ts_ns: int, number: int, message_bytes: int, offset: int, frame_bytes: int
     ) -> None:
         """One more message."""
-        self._sizes.append(packed_size(frame_bytes, message_bytes))
+        overhead = frame_bytes - message_bytes
+        # As packed_size() does it, which is not called here: this runs for every message.
+        assert 0 <= frame_bytes <= SIZE_MASK and 0 <= overhead <= OVERHEAD_MAX, (frame_bytes, message_bytes)
+        self._sizes.append(frame_bytes | overhead << SIZE_BITS)
         self._offsets.append(offset)
         self.numbers.append(number)
         if self._seqs is not None:
@@ -175,17 +178,22 @@ class HotPlaces(GrowingPart):
         """The messages at these positions read in one go, or None where that does not pay."""
         if self._read_span is None or len(positions) < _SPAN_MESSAGES_MIN:
             return None
-        offsets = array("I", map(self._offsets.__getitem__, positions))
-        size = offsets[-1] + (self._sizes[positions[-1]] & SIZE_MASK) - offsets[0]
-        own = sum([self._sizes[position] & SIZE_MASK for position in positions])
-        if size > _SPAN_WASTE_MAX * own:
+        first, last = positions[0], positions[-1]
+        if last - first < len(positions):
+            offsets, sizes = self._offsets[first : last + 1], self._sizes[first : last + 1]
+        else:
+            offsets = array("I", map(self._offsets.__getitem__, positions))
+            sizes = array("I", map(self._sizes.__getitem__, positions))
+        size = offsets[-1] + (sizes[-1] & SIZE_MASK) - offsets[0]
+        if size > _SPAN_WASTE_MAX * sum(map(SIZE_MASK.__and__, sizes)):
             return None
-        span = self._read_span(self.file, offsets[0], size)
-        if span is None:
-            return None
-        places = Places(self.seqs_at(positions), offsets, b"\x01" * len(offsets))
+        data, frames = self._read_span(self.file, offsets[0], size)
+        seqs = self.seqs_at(positions)
         try:
-            rows = rows_of_frames(*span, offsets[0], places, 0, 0, size, 0).rows
+            if frames is None:
+                return messages_at(data, offsets[0], seqs, offsets, sizes)
+            places = Places(seqs, offsets, b"\x01" * len(offsets))
+            rows = rows_of_frames(data, frames, offsets[0], places, 0, 0, size, 0).rows
         except (ValueError, OverflowError):
             # One of the frames holds no message. Which one is found out when they are read one by one.
             return None

@@ -18,8 +18,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from edged.store.errors import OutcomeUnknown, StoreBroken, StoreFull
 from edged.store.files import File, Files
@@ -47,9 +46,8 @@ SMALL_FILE_BYTES: Final = 256 * 1024
 """The file used when a full disk has no room for a whole one: enough for commands that free space."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where in the journal: a file and an offset in it."""
+class Position(NamedTuple):
+    """Where in the journal: a file and an offset in it. A tuple: there is one per batch."""
 
     file: int
     offset: int
@@ -222,23 +220,22 @@ class Journal:
     # --- inside ---
 
     def _write(self, buffer: FrameBuffer, sync: bool, is_promised: bool = True) -> Position:
-        file = self._file
+        file, offset = self._file, self.end
         assert file is not None
-        place = Position(self.number, self.end)
         frames = self._finished(buffer)
         if self._header is not None:
             file.write_at(0, b"".join((self._header, frames)))
         else:
-            file.write_at(self.end, frames)
+            file.write_at(offset, frames)
         if sync:
             file.sync()
         self._header = None
-        self.end += len(buffer)
+        self.end = end = offset + len(frames)
         if sync:
-            self.synced = self.end
+            self.synced = end
         if is_promised:
-            self._promised = self.end
-        return place
+            self._promised = end
+        return Position(self.number, offset)
 
     def _finished(self, buffer: FrameBuffer) -> memoryview:
         """The frames as they are written at the end of the file."""

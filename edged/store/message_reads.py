@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from edged.core.message import Message
@@ -21,9 +22,10 @@ from edged.store.subject_filters import Matched
 from edged.store.subject_trim import SubjectTrim
 
 # So many messages are read from a part at once, or fewer if they are large.
-_CHUNK_MESSAGES: Final = 256
+_CHUNK_MESSAGES: Final = 512
 # Below so many subjects the last message of each is searched for by itself.
 _SUBJECTS_FEW: Final = 16
+_data_of: Final = itemgetter(4)
 
 
 class ReadBatch(NamedTuple):
@@ -155,11 +157,13 @@ class _Batch:
 
     def take(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         """Messages that were read, of these seqs."""
-        size = sum([len(message[4]) for message in messages])
-        if len(messages) == len(seqs) < self._count_left and size < self._bytes_left:
+        size = sum(map(len, map(_data_of, messages)))
+        if len(messages) == len(seqs) <= self._count_left and size <= self._bytes_left:
             self._messages += messages
             self._count_left -= len(messages)
             self._bytes_left -= size
+            if self._count_left <= 0 or self._bytes_left <= 0:
+                self.end = messages[-1].seq + 1
             return
         if len(messages) < len(seqs):
             there = {message.seq for message in messages}

@@ -5,6 +5,8 @@ Rules:
   counts once.
 * A gap in the indexes is a hole. What later batch records report of the group says which seqs the messages
   behind the hole have, and which commands had been refused; this is followed rather than decided again.
+  Where reports end everything was taken, or nobody was told (edged/store/commit_line.py); only what is here
+  already is not taken twice.
 * The members of an atomic batch stand next to each other, and the last one decides. Where it is missing, the
   reports say what the others came to, and if they do not, the others are lost as well; at the end of the
   journal the batch was torn, and never was.
@@ -20,10 +22,12 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
+from edged.core.atomic_rules import Member
 from edged.core.batch_record import BatchRecord
-from edged.core.commands import decode
+from edged.core.commands import Purge, Skip, decode
 from edged.core.frame_twins import decode_append
 from edged.core.frames import APPEND, BATCH, COMMAND, MORE, Frame, append_flags
+from edged.core.publish_headers import MESSAGE_ID, fields_of
 from edged.core.run_twins import run_of_frames
 from edged.core.stream_machine import Duplicate, Refused, StreamMachine
 from edged.store.errors import StoreBroken
@@ -169,13 +173,18 @@ class Replay:
     ) -> None:
         machine = group.machine
         assert isinstance(machine, StreamMachine), group.number
-        known = self._known.get(group.number, _NOTHING_KNOWN)
-        if known.is_refused(index):
+        known = self._known.get(group.number)
+        if known is not None and known.is_refused(index):
             return
         ts_ns, subject, header_bytes, message = decode_append(data, body_start, size)
-        header_bytes |= append_flags(data, body_start)
-        is_known = index <= known.last_index
-        outcome = machine.append(ts_ns, subject, header_bytes, message, place, force=is_known)
+        flags = append_flags(data, body_start)
+        is_reported = known is not None and index <= known.last_index
+        if known is not None and not is_reported and not flags & MORE:
+            member = Member(ts_ns, subject, header_bytes, message, place, fields_of(message[:header_bytes]))
+            self._unfinished = None
+            _believe(group, machine, index, member)
+            return
+        outcome = machine.append(ts_ns, subject, header_bytes | flags, message, place, force=is_reported)
         count = len(machine.take_decided()) or 1
         self._unfinished = group if outcome is None else None
         if isinstance(outcome, Refused | Duplicate):
@@ -204,7 +213,7 @@ class Replay:
             if known.is_refused(index):
                 group.refused.append(index)
             else:
-                machine.append(*member[:5], force=True)
+                _take(machine, member)
 
     def _drop_torn(self) -> None:
         """At the end of the journal: a batch that a crash has cut was not written at all."""
@@ -267,6 +276,9 @@ class Replay:
         for data, (_, kind, number, index, start, size) in self._frames_after(part, position):
             if kind == APPEND:
                 found[number].add_append(index)
+            elif kind == COMMAND:
+                if isinstance(decode(data[start : start + size]), Skip | Purge):
+                    found[number].add_jump(index)
             elif kind == BATCH:
                 gaps += last_batch > 0 and index > last_batch + 1
                 last_batch = index
@@ -281,6 +293,27 @@ class Replay:
         for later in read_parts(self._files, self._chain, part.number, self._known_parts):
             for frame in later.frames:
                 yield later.data, frame
+
+
+def _believe(group: Group, machine: StreamMachine, index: int, last: Member) -> None:
+    """Take a message, or an atomic batch with its last one, of which nothing says that it was refused."""
+    members = [*machine.give_up_members(), last]
+    if not machine.rules.is_mirror and any(_is_here(machine, member) for member in members):
+        group.refused += range(index - len(members) + 1, index + 1)
+        return
+    for member in members:
+        _take(machine, member)
+
+
+def _is_here(machine: StreamMachine, member: Member) -> bool:
+    """Whether a message with this id was stored before."""
+    message_id = member.fields.get(MESSAGE_ID)
+    return message_id is not None and machine.dedupe.seen(message_id, member.ts_ns) is not None
+
+
+def _take(machine: StreamMachine, member: Member) -> None:
+    """Store a message that was stored once."""
+    machine.append(*member[:5], force=True)
 
 
 def without_torn_batch(data: bytes, frames: Sequence[Frame]) -> Sequence[Frame]:

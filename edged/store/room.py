@@ -56,18 +56,20 @@ class Room:
 
     def count(self, entry: StreamEntry) -> None:
         """Take over the figures of a log that has changed."""
+        account, key, log = entry.account, entry.key, entry.log
         books = self._books_of(entry)
-        known = books.stream(entry.account, entry.key)
-        messages, size = entry.log.message_count - known.messages, entry.log.bytes - known.bytes
+        known = books.stream(account, key)
+        messages, size = log.message_count - known.messages, log.bytes - known.bytes
         if messages or size:
-            books.change(entry.account, entry.key, messages, size)
+            books.change(account, key, messages, size)
 
     def admit(self, entry: StreamEntry, size: int, waiting_bytes: int, now_ns: int) -> None:
         """StoreFull when a stream cannot take so many bytes now; `waiting_bytes` are about to be written."""
         books = self._books_of(entry)
         # Most of what waits for a busy stream is its own; for one that is full it frees as much as it brings.
         freed = _freed_bytes(entry, size + waiting_bytes)
-        books.check(entry.account, max(0, size - freed))
+        if books.is_limited:
+            books.check(entry.account, max(0, size - freed))
         if entry.is_in_memory:
             if 0 <= self.memory_bytes_max < books.total.bytes + size - freed:
                 raise StoreFull(f"insufficient memory: max_memory_store is {self.memory_bytes_max} bytes")

@@ -147,13 +147,6 @@ class SealedPart(LogPart):
         part._numbers = enter_counted(table, subjects._replace(counts=part._counts), is_exact)
         return part
 
-    @property
-    def subjects_bytes(self) -> int:
-        """How much memory the subjects of this part take."""
-        order = self._codes_in_order
-        columns = (self._counts, self._numbers, order if isinstance(order, array) else array("B"))
-        return sum(column.itemsize * len(column) for column in columns)
-
     # --- columns ---
 
     def columns(self) -> Columns:

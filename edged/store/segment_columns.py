@@ -18,13 +18,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
+from edged.core.code_twins import running_sums
 from edged.core.message import Message
-from edged.core.row_twins import pack_column
-from edged.core.rows import COLUMN
+from edged.core.row_twins import messages_between, pack_column, running_times
+from edged.core.rows import COLUMN, BlockColumns
 from edged.core.runs import SubjectColumns
 from edged.store.errors import Damaged
 from edged.store.segment_format import Prelude
@@ -34,9 +34,6 @@ _IS_LITTLE_ENDIAN: Final = sys.byteorder == "little"
 _TYPECODES: Final = frozenset("BHIQq")
 Column: TypeAlias = "array[int]"
 Seqs: TypeAlias = Sequence[int]  # a range where no seq is missing, else an array
-
-# The named tuple's own constructor is a Python function; this one is not.
-_message_of = partial(tuple.__new__, Message)
 
 
 # --- columns ---
@@ -77,17 +74,10 @@ def unpack_seqs(raw: bytes, offset: int, first_seq: int, count: int) -> tuple[Se
 # --- blocks ---
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(BlockColumns):
     """Messages, decoded as far as columns; those asked for are put together then."""
 
-    seqs: Seqs
-    times_ns: Column
-    codes: Column
-    header_sizes: Column
-    bounds: Column  # the data of message i is raw[bounds[i]:bounds[i + 1]]
-    subjects: list[bytes]  # by code, which has a meaning within this block only
-    raw: bytes
+    __slots__ = ()
 
     @property
     def memory_bytes(self) -> int:
@@ -96,22 +86,7 @@ class Block:
 
     def messages(self, start: int, end: int) -> list[Message]:
         """The messages from one position to another."""
-        raw = self.raw
-        bounds = self.bounds[start : end + 1].tolist()
-        subjects = self.subjects
-        return list(
-            map(
-                _message_of,
-                zip(
-                    self.seqs[start:end],
-                    self.times_ns[start:end],
-                    [subjects[code] for code in self.codes[start:end]],
-                    self.header_sizes[start:end],
-                    [raw[low:high] for low, high in pairwise(bounds)],
-                    strict=False,
-                ),
-            )
-        )
+        return messages_between(self, start, end)
 
     def some_messages(self, seqs: Sequence[int]) -> list[Message]:
         """The messages with these seqs, which grow; those that are not here are left out."""
@@ -150,13 +125,13 @@ def unpack_block(raw: bytes, prelude: Prelude) -> Block:
     if not prelude.message_count or seqs[-1] != prelude.last_seq or max(codes) >= len(subjects):
         raise Damaged("a block contradicts itself")
     try:
-        times_ns = array("q", accumulate(steps))
-        bounds = array("I", accumulate(sizes, initial=offset))
-    except OverflowError:
+        times_ns = running_times(steps)
+        bounds = running_sums(sizes)
+    except (OverflowError, TypeError):
         raise Damaged("the numbers of a block run over") from None
-    if bounds[-1] != len(raw):
+    if offset + bounds[-1] != len(raw):
         raise Damaged("the data of a block has another size")
-    return Block(seqs, times_ns, codes, header_sizes, bounds, subjects, raw)
+    return Block(seqs, times_ns, codes, header_sizes, bounds, subjects, raw[offset:])
 
 
 # --- subjects ---

@@ -70,8 +70,10 @@ class DiskGovernor:
     def admit(self, append_bytes: int, used_bytes: int, now_ns: int) -> None:
         """StoreFull when so many bytes cannot be taken now; nothing is changed."""
         self._poll_if_due(now_ns)
-        refusal = self.rules.refusal(append_bytes, Space(self.free_bytes, used_bytes))
-        if refusal is not None:
+        rules, free_bytes = self.rules, self.free_bytes
+        if not rules.has_room(append_bytes, free_bytes, used_bytes):
+            refusal = rules.refusal(append_bytes, Space(free_bytes, used_bytes))
+            assert refusal is not None
             raise StoreFull(refusal)
 
     def no_space(self, now_ns: int) -> None:

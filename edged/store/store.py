@@ -19,22 +19,9 @@ from functools import partial
 from typing import Any
 
 from edged.core.api_errors import STREAM_NOT_FOUND
-from edged.core.commands import (
-    Ack,
-    Command,
-    Delete,
-    Dispatch,
-    Expire,
-    Purge,
-    PutStream,
-    Refill,
-    RemoveConsumer,
-    RemoveStream,
-    Shed,
-    encode,
-)
+from edged.core.commands import Command, PutStream, Refill, RemoveStream
 from edged.core.frame_twins import decode_append
-from edged.core.frames import COMMAND, HEADER_BYTES, Frame
+from edged.core.frames import HEADER_BYTES, Frame
 from edged.core.limits import UNSEALED_FILES_AT_START_MAX
 from edged.core.message import Message
 from edged.core.runs import FRAME_BYTES, PLAIN_BYTES
@@ -61,11 +48,6 @@ from edged.store.stream_log import StreamLog
 from edged.store.tail import Tail
 from edged.store.wear import CountedFiles
 
-# Commands that let messages go, or may: who empties a work queue hands out and acknowledges.
-FREES_SPACE = (Delete, Purge, Expire, Shed, RemoveStream, RemoveConsumer, Ack, Dispatch)
-# Commands written once. All others are written twice: losing one of those to a bad sector would bring back
-# what is gone, or forget a stream. A lost one of these costs a delivery too many, or is asked for again.
-SINGLE = (Ack, Dispatch, Refill)
 CYCLE_RETRY_NS = 1_000_000_000
 
 
@@ -145,6 +127,10 @@ class Store:
         for group, entry in self.catalog.streams.items():
             self.room.follow(group, entry)
         self.room.governor.start(self.options.now_ns())
+        if any(group.refused for group in self.groups.values()):
+            # Before anybody sees what follows on it.
+            self._line.owe_report(is_durable=True)
+            self.settle()
 
     def _let_go(self) -> None:
         """Close what is open, without another word to the disk."""
@@ -180,7 +166,9 @@ class Store:
 
     def sync_of(self, group: int) -> str:
         """How durable what a stream acknowledges is: always, interval or os. KeyError without a stream."""
-        return self.options.sync_of(self.catalog.streams[group].config)
+        entry = self.catalog.streams[group]
+        entry.sync = entry.sync or self.options.sync_of(entry.config)
+        return entry.sync
 
     def make_log(self, stream_id: bytes, is_in_memory: bool) -> MessageLog:
         """An empty log for a new stream."""
@@ -195,10 +183,10 @@ class Store:
         found = self.tail.find(file, offset, size)
         return self._read_frame(file, offset, size) if found is None else found
 
-    def read_span(self, file: int, offset: int, size: int) -> tuple[bytes, Sequence[Frame]] | None:
+    def read_span(self, file: int, offset: int, size: int) -> tuple[bytes, Sequence[Frame] | None]:
         """Many bytes of a journal file, not encrypted, and the frames in them; None if memory has them."""
-        found = self.tail.find(file, offset, 1)
-        return self._reader(file).frames(offset, size) if found is None else None
+        found = self.tail.find_span(file, offset, size)
+        return self._reader(file).frames(offset, size) if found is None else (found, None)
 
     def _read_frame(self, file: int, offset: int, size: int) -> bytes:
         return self._reader(file).frame(offset, size)
@@ -240,13 +228,8 @@ class Store:
         batch = self._line.gathering
         index = target.next_index
         target.next_index = index + 1
-        body = encode(command)
-        batch.buffer.add(COMMAND, group, index, body)
-        if not isinstance(command, SINGLE):
-            batch.buffer.add(COMMAND, group, index, body)
-        batch.frees_space = batch.frees_space and isinstance(command, FREES_SPACE)
+        batch.add(Change(group, index, command, done))
         batch.is_sync_needed = batch.is_sync_needed or self._is_sync_needed(group)
-        batch.entries.append(Change(group, index, command, done))
 
     def add_appends(self, group: int, messages: Sequence[Publish], ts_ns: int, done: Done) -> None:
         """Let messages for one stream be part of the next batch; refused at once when there is no room."""
@@ -269,7 +252,8 @@ class Store:
             return
         target.next_index = first_index + len(messages)
         batch.frees_space = False
-        batch.is_sync_needed = batch.is_sync_needed or self._is_sync_needed(group)
+        if not batch.is_sync_needed:
+            batch.is_sync_needed = (stream.sync or self.sync_of(group)) == SYNC_ALWAYS
         batch.entries.append(Appends(group, first_index, ts_ns, messages, offsets, done))
 
     @property
@@ -289,12 +273,12 @@ class Store:
     @property
     def is_sync_needed(self) -> bool:
         """Whether what has gathered waits for the disk, not only for the operating system."""
-        return self._line.gathering.is_sync_needed
+        return self._line.is_sync_needed
 
     @property
     def has_gathered(self) -> bool:
-        """Whether a command waits for the next batch."""
-        return bool(self._line.gathering.entries)
+        """Whether a command waits for the next batch, or an answer for its record."""
+        return bool(self._line.gathering.entries) or self._line.is_report_owed
 
     @property
     def has_unsynced(self) -> bool:
@@ -316,16 +300,28 @@ class Store:
         self._line.write(self.journal, batch)
 
     def finish(self, batch: Batch) -> None:
-        """Apply a batch that was written, or refuse it; tell everybody."""
-        self._line.finish(batch)
+        """Apply a batch that was written, or refuse it; tell everybody who may know."""
+        line = self._line
+        line.finish(batch)
         if batch.error is not None:
-            self._line.refuse(batch, batch.error)
+            line.refuse(batch, batch.error)
             return
         if batch.position.file != self._applied_file:
             self._pass_border(batch)
         self.tail.add(batch.position.file, batch.position.offset, batch.buffer)
         for entry in batch.entries:
-            entry.done(self._apply(entry, batch.position))
+            outcomes = self._apply(entry, batch.position)
+            if line.is_withholding:
+                line.withhold(entry.done, outcomes)
+            else:
+                entry.done(outcomes)
+
+    def settle(self) -> None:
+        """Write what has gathered, and wait for it."""
+        while self.has_gathered:
+            batch = self.close_batch()
+            self.write(batch)
+            self.finish(batch)
 
     def commit(self, proposals: Iterable[tuple[int, Command | Append]]) -> list[Outcome | StoreError]:
         """Commit some commands and wait for it. For programs that have nothing else to do."""
@@ -340,9 +336,7 @@ class Store:
                 self.add_appends(group, [message], ts_ns, done)
             else:
                 self.add(group, command, done)
-        batch = self.close_batch()
-        self.write(batch)
-        self.finish(batch)
+        self.settle()
         return outcomes
 
     def seal_tail(self) -> None:
@@ -449,9 +443,12 @@ class Store:
         group.applied = index + len(messages) - 1
         self.room.count(self.catalog.streams[entry.group])
         if group.is_reported and not isinstance(outcomes, range):
-            group.refused += [
+            refused = [
                 at for at, outcome in enumerate(outcomes, index) if isinstance(outcome, Refused | Duplicate)
             ]
+            if refused:
+                group.refused += refused
+                self._line.owe_report(self._is_sync_needed(entry.group))
         return outcomes
 
     def _change(self, group: Group, entry: Change) -> Outcome:

@@ -67,6 +67,24 @@ class Tail:
         found: bytes = kept.buffers[place].bytes_at(offset - kept.starts[place], size)
         return found
 
+    def find_span(self, file: int, offset: int, size: int) -> bytes | None:
+        """The same for bytes that may be of several batches."""
+        kept = self._files.get(file)
+        if kept is None or offset < kept.starts[kept.forgotten]:
+            return None
+        place = bisect_right(kept.starts, offset) - 1
+        parts: list[bytes] = []
+        while size > 0:
+            if place == len(kept.starts) or offset < kept.starts[place]:
+                return None
+            start, buffer = offset - kept.starts[place], kept.buffers[place]
+            part: bytes = buffer.bytes_at(start, min(size, len(buffer) - start))
+            parts.append(part)
+            offset += len(part)
+            size -= len(part)
+            place += 1
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
     def _forget_oldest(self) -> None:
         number, oldest = next(iter(self._files.items()))
         self._bytes -= oldest.forget_first()

@@ -36,12 +36,15 @@ class Accounts:
     def __init__(self) -> None:
         self.total = Usage()
         self._bytes_max: dict[str, int] = {}
+        # Whether an account has, or had, a limit.
+        self.is_limited = False
         self._accounts: dict[str, Usage] = {}
         self._streams: dict[str, dict[str, Usage]] = {}
 
     def set_bytes_max(self, account: str, bytes_max: int) -> None:
         """What the account may store from now on, -1: no limit; what it has stored already stays."""
         self._bytes_max[account] = bytes_max
+        self.is_limited = self.is_limited or bytes_max >= 0
 
     def open_stream(self, account: str, stream: str) -> None:
         """Count a new stream."""
@@ -68,9 +71,16 @@ class Accounts:
 
     def change(self, account: str, stream: str, messages: int, size: int) -> None:
         """Count messages that were stored or, below 0, that are gone."""
-        self._streams[account][stream].change(messages, size)
-        self._accounts[account].change(messages, size)
-        self.total.change(messages, size)
+        # Written out instead of called: this runs for every batch.
+        own, summed, total = self._streams[account][stream], self._accounts[account], self.total
+        own.messages += messages
+        own.bytes += size
+        summed.messages += messages
+        summed.bytes += size
+        total.messages += messages
+        total.bytes += size
+        # The others are sums of such, and not less.
+        assert own.messages >= 0 and own.bytes >= 0, own
 
     def account(self, account: str) -> Usage:
         """What an account uses; nothing if it has no stream."""

@@ -35,13 +35,22 @@ class WearCounter:
         self.bytes_written = 0
         self.syncs = 0
         self._days: list[DayOfWear] = []
+        # The one of them that something was counted for last.
+        self._day: DayOfWear | None = None
         self._lock = threading.Lock()
 
     def add(self, bytes_written: int, syncs: int, now_ns: int) -> None:
         """Count what was written just now."""
-        number = now_ns // _DAY_NS
         with self._lock:
-            self._add(number, bytes_written, syncs)
+            day = self._day
+            if day is None or day.number != now_ns // _DAY_NS:
+                day = self._day = self._find(now_ns // _DAY_NS)
+            # As in _add(), which is not called here: this runs for every batch.
+            day.bytes_written += bytes_written
+            self.bytes_written += bytes_written
+            if syncs:
+                day.syncs += syncs
+                self.syncs += syncs
 
     def days(self) -> list[DayOfWear]:
         """The days, in the order in which they came up."""
@@ -61,6 +70,7 @@ class WearCounter:
         """Go on from a snapshot; what was counted before this call comes on top."""
         with self._lock:
             since, self._days = self._days, [DayOfWear(*values) for values in snapshot["days"]]
+            self._day = None
             self.bytes_written, self.syncs = snapshot["bytes"], snapshot["syncs"]
             for day in since:
                 self._add(day.number, day.bytes_written, day.syncs)
@@ -68,12 +78,11 @@ class WearCounter:
     def _add(self, number: int, bytes_written: int, syncs: int) -> None:
         self.bytes_written += bytes_written
         self.syncs += syncs
-        days = self._days
-        day = days[-1] if days and days[-1].number == number else self._day(number)
+        day = self._find(number)
         day.bytes_written += bytes_written
         day.syncs += syncs
 
-    def _day(self, number: int) -> DayOfWear:
+    def _find(self, number: int) -> DayOfWear:
         day = next((day for day in reversed(self._days) if day.number == number), None)
         if day is None:
             day = DayOfWear(number)

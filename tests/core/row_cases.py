@@ -9,7 +9,10 @@ import pytest
 from edged.core import rows
 from tests.core import frame_cases
 
-_NAMES = ("pack_column", "pack_rows", "rows_of_frames")
+_NAMES = (
+    *("messages_at", "messages_between", "pack_column", "pack_rows"),
+    *("rows_of_frames", "running_times"),
+)
 
 REFERENCE = SimpleNamespace(
     name="reference", scan=frame_cases.REFERENCE.scan, **{key: getattr(rows, key) for key in _NAMES}

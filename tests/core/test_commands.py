@@ -21,6 +21,7 @@ from edged.core.commands import (
     Delete,
     Dispatch,
     Expire,
+    LettersTaken,
     Purge,
     PutConsumer,
     PutStream,
@@ -30,6 +31,7 @@ from edged.core.commands import (
     ResetConsumer,
     Shed,
     Skip,
+    Terminate,
     UnknownCommand,
     decode,
     encode,
@@ -65,6 +67,8 @@ any_command = st.one_of(
     st.builds(Shed, numbers, numbers, texts, numbers),
     st.builds(Refill, numbers, numbers, st.binary(max_size=20), numbers, st.binary(max_size=50)),
     st.builds(ResetConsumer, numbers, numbers),
+    st.builds(Terminate, numbers, numbers, texts),
+    st.builds(LettersTaken, numbers, seqs),
 )
 
 STREAM = PutStream(7, bytes(range(16)), "ACC", "ORDERS", {"subjects": ["orders.>"], "max_msgs": -1})
@@ -85,6 +89,8 @@ GOLDEN: list[tuple[Command, str]] = [
     (Dispatch(1, 1000, (4, 5), 2), "950801cd03e892040102"),
     (Ack(1, 2, (300,)), "9409010291cd012c"),
     (ResetConsumer(1, 5), "930d0105"),
+    (Terminate(3, 200, "bad"), "940e03ccc8a3626164"),
+    (LettersTaken(3, (5, 6, 9)), "930f0393050103"),
     (Skip(10), "920a0a"),
     (Shed(1, 2, "disk", 3), "950b0102a46469736b03"),
     (Refill(7, 5, b"a", 2, b"hd1"), "960c0705c4016102c403686431"),
@@ -100,7 +106,7 @@ def test_bytes_of_a_command_stay_as_they_are(command: Command, expected: str) ->
 def test_every_command_has_its_own_tag_and_is_frozen() -> None:
     classes = get_args(Command)
     assert {type(command) for command, _ in GOLDEN} == set(classes)
-    assert len({known.tag for known in classes}) == len(classes) == 13
+    assert len({known.tag for known in classes}) == len(classes) == 15
     for command, _ in GOLDEN:
         with pytest.raises(FrozenInstanceError):
             setattr(command, fields(command)[0].name, 1)
@@ -112,7 +118,7 @@ def test_what_is_encoded_is_decoded(command: Command) -> None:
     assert again == command and type(again) is type(command)
 
 
-@pytest.mark.parametrize("tag", [0, 14, 255, 2**64 - 1, -1])
+@pytest.mark.parametrize("tag", [0, 16, 255, 2**64 - 1, -1])
 def test_unknown_tag_was_written_by_a_newer_version(tag: int) -> None:
     with pytest.raises(UnknownCommand, match=f"command {tag} was written by a newer version") as caught:
         decode(msgpack.packb([tag, "whatever", {"it": "holds"}]))

@@ -115,6 +115,7 @@ def test_acknowledging_all_settles_what_came_before() -> None:
     assert machine.settle(ACK_ALL, [5]) == [2, 4]
     assert (list(machine.pending), machine.deliveries, machine.ack_floor) == ([6, 8], {}, (2, 5))
     assert machine.settle(ACK_ALL, [4]) == []
+    assert machine.ack_floor == (2, 5)
     assert machine.settle(ACK_ALL, [8]) == [6, 8]
     assert machine.ack_floor == (5, 8)
 
@@ -340,6 +341,15 @@ def test_checkpoint_brings_everything_back(
     assert restored.hand_out([70], NOW_NS) == machine.hand_out([70], NOW_NS)
     assert restored.settle(ACK, [70]) == machine.settle(ACK, [70])
     assert restored.ack_floor == machine.ack_floor
+
+
+def test_resets_are_in_a_checkpoint_and_one_of_an_earlier_version_knows_of_none() -> None:
+    machine = consumer()
+    machine.reset(5)
+    snapshot = machine.snapshot()
+    assert ConsumerMachine.restore(1, snapshot).resets == 1
+    snapshot[3] = snapshot[3][:3]
+    assert ConsumerMachine.restore(1, snapshot).resets == 0
 
 
 def test_thousand_pending_neighbours_take_little_room_in_a_checkpoint() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edged.core.api_errors import ApiFailure
 from edged.core.consumer_config import ConsumerConfig, ConsumerRequest
-from edged.core.consumer_defaults import ConsumerBounds, replicas_of, with_server
+from edged.core.consumer_defaults import ConsumerBounds, with_server
 from edged.core.consumer_rules import CheckedConsumer, ConsumerSubject, check_consumer_create
 from edged.core.consumer_update_rules import with_pause
 from edged.core.short_names import generated_name, short_hash, stream_identity
@@ -147,16 +147,6 @@ def test_replicas_of_a_cluster_are_held_against_those_of_the_stream() -> None:
     interest = StreamConfig(name="L", subjects=("a",), num_replicas=3, retention="interest")
     assert [code(replicas, REPLICATED) for replicas in (0, 1, 3, 5)] == [0, 0, 0, 10126]
     assert [code(replicas, interest) for replicas in (0, 1, 3, 5)] == [0, 10134, 0, 10126]
-
-
-def test_replicas_that_a_consumer_has() -> None:
-    durable = ConsumerConfig(durable_name="x")
-
-    assert replicas_of(ConsumerConfig(), REPLICATED) == 1
-    assert replicas_of(durable, REPLICATED) == 3
-    assert replicas_of(ConsumerConfig(num_replicas=2), REPLICATED) == 2
-    assert replicas_of(ConsumerConfig(num_replicas=5), REPLICATED) == 3
-    assert replicas_of(ConsumerConfig(), StreamConfig(num_replicas=3, retention="workqueue")) == 3
 
 
 def test_a_cluster_counts_consumers_elsewhere() -> None:

@@ -10,6 +10,7 @@ from edged.core import commands
 from edged.core.commands import ACK, ACK_ALL, GIVEN_UP, TERM, Ack, Dispatch, PutConsumer
 from edged.core.consumer_config import ConsumerConfig
 from edged.core.consumer_machine import ConsumerMachine
+from edged.core.consumer_table import STATE
 from edged.core.stream_machine import Refused, StreamMachine
 from edged.store.memory_log import MemoryLog
 
@@ -83,6 +84,19 @@ def test_last_of_each_subject_is_chosen_once_and_for_all() -> None:
     single = stream(max_msgs_per_subject=1)
     publish(single, "abab")
     assert not consumer(single, deliver_policy="last_per_subject", filter_subject="s.>").chosen
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_consumer_from_an_archive_has_the_last_of_each_subject_before_it_unless_it_had_begun(
+    count: int,
+) -> None:
+    machine = stream()
+    publish(machine, "abaab")
+    pair = {"consumer_seq": count, "stream_seq": 3}
+    state = {"delivered": pair, "ack_floor": pair, "pending": {}, "redelivered": {}}
+    config = {"deliver_policy": "last_per_subject", "filter_subject": "s.>", STATE: state}
+    found = consumer(machine, **config)
+    assert (found.delivered, list(found.chosen)) == ((count, 3), [] if count else [4, 5])
 
 
 def test_consumer_of_a_stream_that_never_held_anything_begins_with_its_first_message() -> None:
@@ -325,8 +339,7 @@ def test_numbers_of_consumers_are_never_given_twice() -> None:
     restored = stream()
     restored.restore(machine.snapshot())
     assert (machine.highest_consumer, restored.highest_consumer) == (7, 7)
-    assert restored.consumer_named("c1") is restored.consumers[1]
-    assert restored.consumer_named("c7") is None
+    assert [one.name for one in restored.consumers.values()] == ["c1"]
 
 
 @pytest.mark.parametrize("kind", ["mem_storage", "direct"])

@@ -280,3 +280,23 @@ def test_a_group_that_does_not_fit_is_refused(policy: str, body: bytes, text: by
 def test_requests_without_an_object_name_no_group_and_are_not_asked_for_one() -> None:
     config = ConsumerConfig(priority_policy="overflow", priority_groups=("A",))
     assert group_refusal(config, pull_terms(b"5"), None) is None
+
+
+def test_request_that_is_gone_makes_nobody_due() -> None:
+    queue = queue_of(request(b"first", batch=1, expires_ns=SECOND), request(b"second", batch=5))
+    assert served(queue, 1) == [b"first"]
+    later = START + 2 * SECOND
+    assert queue.needs_check(later, is_at_end=False)
+    assert not queue.is_due(later)
+    assert queue.add(request(b"third", batch=1, expires_ns=3 * SECOND, heartbeat_ns=SECOND), START)
+    assert not queue.is_due(START + SECOND - 1)
+    assert queue.is_due(START + SECOND)
+
+
+def test_long_request_is_read_like_a_short_one() -> None:
+    short = b'{"batch":7,"expires":1000000000}'
+    long = short.replace(b",", b"," + b" " * 1000)
+    assert pull_terms(short) == pull_terms(short) == pull_terms(long)
+    for _ in range(2):
+        with pytest.raises(BadPull):
+            pull_terms(b'{"batch":"x"}')

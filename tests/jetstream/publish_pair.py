@@ -73,9 +73,7 @@ class FileSide:
     def append(self, messages: Sequence[Publish]) -> Sequence[Outcome]:
         results: list[Sequence[Outcome] | StoreError] = []
         self._store.add_appends(GROUP, messages, time.time_ns(), results.append)
-        batch = self._store.close_batch()
-        self._store.write(batch)
-        self._store.finish(batch)
+        self._store.settle()
         (outcomes,) = results
         assert not isinstance(outcomes, StoreError), outcomes
         return outcomes

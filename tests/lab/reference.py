@@ -55,7 +55,7 @@ class Done:
 
 @dataclass(slots=True)
 class Reference:
-    """A store on a disk that nobody has open. `doubtful` is where the last batch begins if it was killed."""
+    """A store on a disk that nobody has open. `doubtful` is what was written last if it was killed."""
 
     name: str
     disk: FakeDisk
@@ -160,9 +160,8 @@ def make_reference(seed: int, is_killed: bool, is_small: bool = False) -> Refere
     files = []
     steps = 0
     for number, batch in enumerate(batches):
-        place = store.store.journal.position
-        line = (place.file, place.offset)
         store.commit(batch)
+        line = (store.last_write.file, store.last_write.offset)
         files.append((store.store.journal.number, steps))
         steps += _record_count(batch)
         if number < sealed_batches:

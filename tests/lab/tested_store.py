@@ -13,6 +13,7 @@ from edged.store.batch import Done
 from edged.store.errors import Damaged, OutcomeUnknown, StoreError, StoreFull
 from edged.store.files import Files
 from edged.store.group import CATALOG, StreamEntry
+from edged.store.journal import START
 from edged.store.options import StoreOptions
 from edged.store.store import Store
 from edged.store.stream_log import StreamLog
@@ -75,6 +76,8 @@ class TestedStore:
         self._now_ns = START_NS
         self._chance = chance
         self.unreadable: set[tuple[int, int]] = set()
+        # Where the journal was before something was written to it for the last time.
+        self.last_write = START
         options = StoreOptions(
             journal_file_bytes=journal_file_bytes or chance.choice(JOURNAL_FILE_BYTES),
             now_ns=lambda: self._now_ns,
@@ -98,9 +101,14 @@ class TestedStore:
             self._propose(step, batch.now_ns, results.append)
         closed.append(self.store.close_batch())
         for one in closed:
+            self.last_write = self.store.journal.position
             self.store.write(one)
         for one in closed:
             self.store.finish(one)
+        if self.store.has_gathered:
+            # What was refused is told when the record of one more batch says so.
+            self.last_write = self.store.journal.position
+            self.store.settle()
         outcomes: list[Any] = []
         for step, result in zip(batch.steps, results, strict=True):
             if isinstance(result, OutcomeUnknown):

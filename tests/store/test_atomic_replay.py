@@ -58,9 +58,7 @@ def together(*messages: Publish) -> list[Publish]:
 def publish(store: Store, *messages: Publish) -> list[Outcome]:
     results: list[Sequence[Outcome] | StoreError] = []
     store.add_appends(GROUP, messages, NOW_NS, results.append)
-    batch = store.close_batch()
-    store.write(batch)
-    store.finish(batch)
+    store.settle()
     assert not isinstance(results[0], StoreError), results
     return list(results[0])
 

@@ -113,9 +113,7 @@ def refill(store: Store, *messages: Message) -> list[Any]:
     outcomes: list[Any] = []
     for message in messages:
         store.add_refill(1, message, lambda result: outcomes.append(result))
-    batch = store.close_batch()
-    store.write(batch)
-    store.finish(batch)
+    store.settle()
     return [outcome[0] if isinstance(outcome, list) else outcome for outcome in outcomes]
 
 

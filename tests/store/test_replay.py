@@ -86,9 +86,7 @@ def commit(store: Store, changes: list[tuple[int, list[Publish] | commands.Comma
             store.add_appends(group, change, store.options.now_ns() + place, ignore)
         else:
             store.add(group, change, ignore)
-    batch = store.close_batch()
-    store.write(batch)
-    store.finish(batch)
+    store.settle()
 
 
 def part_state(part: Any) -> Any:
@@ -221,9 +219,7 @@ def test_more_subjects_than_a_byte_can_number_are_replayed_as_they_were() -> Non
             (b"s.%d" % (one % 700), None, -1, b"x") for one in range(start, start + 500)
         ]
         store.add_appends(1, messages, options.now_ns(), done)
-        batch = store.close_batch()
-        store.write(batch)
-        store.finish(batch)
+        store.settle()
     assert outcomes == list(range(1, 3_001))
     before = stream_state(store, 1)
     store.close()
@@ -293,14 +289,12 @@ def test_last_file_is_read_once_and_what_was_brought_over_not_at_all(is_closed: 
     assert store.stream(1).log.message_count == 250
 
 
-def test_what_was_refused_is_told_later_when_there_was_no_room_to_tell_it_at_once() -> None:
+def test_what_was_refused_is_reported_once_in_the_next_file_if_there_was_no_room_in_the_last() -> None:
     disk, options = FakeDisk(), options_with(journal_file_bytes=5_000)
     store = Store.open(disk, options)
     put_stream(store, discard="new", max_msgs=2)
     commit(store, [(1, [(b"a", None, -1, b"x" * 900)] * 3)])
-    assert store.groups[1].refused == [3]
-    store.seal_tail()
-    assert store.groups[1].refused == [3]
+    assert store.journal.number == 3
     store.close()
     (frame,) = [
         frame

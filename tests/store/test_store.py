@@ -339,6 +339,32 @@ def test_an_encrypted_store_keeps_nothing_readable_and_comes_back_with_its_key()
         Store.open(disk, options_with())
 
 
+@pytest.mark.parametrize("key", [None, "a long enough first key"], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("tail_bytes", [1, 2_000, 1 << 20])
+def test_a_batch_is_read_alike_from_memory_from_the_journal_and_from_segments(
+    tail_bytes: int, key: str | None
+) -> None:
+    changes = {"keys": keyring(key)} if key is not None else {}
+    disk, options = FakeDisk(), options_with(tail_bytes=tail_bytes, **changes)
+    store = Store.open(disk, options)
+    put_stream(store)
+    for number in range(120):
+        publish(store, b"a.%d" % (number % 3), b"%d" % number * (number % 50), Name=str(number))
+        store.maintain()
+    log = store.stream(1).log
+    expected = [log.get(seq) for seq in range(1, 121)]
+    for count_max in (1, 3, 4, 50, 1_000):
+        found, seq = [], 1
+        while seq <= 120:
+            messages, seq, unreadable = log.messages((), seq, count_max, 1 << 20)
+            found += messages
+            assert not unreadable and len(messages) <= count_max
+        assert found == expected
+    wanted = [message for message in expected if message is not None and message.subject != b"a.1"]
+    assert log.messages((b"a.0", b"a.2"), 1, 1_000, 1 << 20).messages == wanted
+    store.close()
+
+
 def test_a_plain_store_becomes_an_encrypted_one_and_keys_are_changed_as_files_are_written_anew() -> None:
     disk = FakeDisk()
     store = Store.open(disk, options_with())

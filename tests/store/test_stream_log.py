@@ -243,8 +243,10 @@ def test_restore_of_a_segment_that_lost_messages_keeps_the_right_ones_deleted() 
         log.get(5)
 
 
-def test_batch_names_what_cannot_be_read_and_goes_on_behind_it() -> None:
+@pytest.mark.parametrize("is_trusted", [False, True], ids=["file", "memory"])
+def test_batch_names_what_cannot_be_read_and_goes_on_behind_it(is_trusted: bool) -> None:
     world = world_of([b"a", b"b"] * 5)
+    world.journal.is_trusted = is_trusted
     places = places_in(world.log, 1)
     for _, offset, size in (places[1], places[4]):
         world.journal.files[1][offset : offset + size] = b"\xff" * size
@@ -257,8 +259,10 @@ def test_batch_names_what_cannot_be_read_and_goes_on_behind_it() -> None:
     assert world.log.messages((b"b",), 2, 9, 1 << 20).messages[0] == message(4, b"b")
 
 
-def test_batch_of_hot_messages_is_read_in_one_go() -> None:
+@pytest.mark.parametrize("is_trusted", [False, True], ids=["file", "memory"])
+def test_batch_of_hot_messages_is_read_in_one_go(is_trusted: bool) -> None:
     world = world_of([b"a", b"b", b"c"] * 40)
+    world.journal.is_trusted = is_trusted
     assert len(world.log.messages((b"a", b"c"), 0, 1_000, 1 << 20).messages) == 80
     assert world.journal.spans_read == 1
     (_, one, size), (_, other, _) = places_in(world.log, 1)[4:6]

@@ -89,6 +89,7 @@ class AccountStreams:
     def close(self, stream: Stream) -> None:
         """A stream goes."""
         stream.stop()
+        stream.letter_sender.close()
         del self.streams[stream.name]
         # Whoever reads it finds out that it is gone.
         stream.stored()

@@ -248,6 +248,8 @@ class ApiDoor:
             self._jetstream.advisories.answered(
                 account.account, request.client, request.subject, request.body, body
             )
+        for call in request.afterwards:
+            call()
 
 
 def _is_consumer(account: AccountStreams, arguments: tuple[str, ...]) -> bool:

@@ -46,6 +46,8 @@ class ApiRequest:
     requester: ClientConnection | None  # None when it did not come from a client
     # What the answer has in its headers.
     answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    # What is done when it was answered.
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def jetstream(self) -> JetStream:

@@ -8,6 +8,7 @@ counted nor audited, and where there is none nobody answers.
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import Final
 
 from edged.core import api_errors, headers
@@ -16,7 +17,7 @@ from edged.core.consumer_checks import GROUP_NAME
 from edged.core.consumer_config import ConsumerRequest
 from edged.core.consumer_rules import ConsumerSubject, check_consumer_create
 from edged.core.consumer_update_rules import with_pause
-from edged.core.gojson import JsonError
+from edged.core.gojson import JsonError, document
 from edged.core.gojson_shapes import INT, TEXT, TIME, UINT64, Structure, read_request
 from edged.core.gojson_time import Instant
 from edged.core.gotime import format_rfc3339
@@ -72,7 +73,7 @@ async def _create(request: ApiRequest, *, is_durable_form: bool) -> Document:
     document = await stream.consumers.put(checked.name, checked.config)
     consumer = stream.consumers.find(checked.name)
     if consumer is not None and consumer.is_paused:
-        consumer_paused(consumer)
+        request.afterwards.append(partial(consumer_paused, consumer))
     if checked.config.is_internal:
         request.answer_headers.append((_IDENTITY, identity.encode()))
     return document
@@ -124,6 +125,7 @@ def unpin(request: ApiRequest) -> Document:
     """Let another client than the pinned one have messages."""
     request.check_level()
     try:
+        document(request.body)
         group = str(read_request(request.body, _UNPIN, strict=False).get("group", ""))
     except JsonError as error:
         raise ApiFailure(api_errors.invalid_json(str(error))) from None

@@ -19,7 +19,7 @@ from edged.core.archive_parts import (
 )
 from edged.core.commands import SEQS_MAX, PutConsumer
 from edged.core.consumer_config import CONSUMER, ConsumerConfig, ConsumerRequest
-from edged.core.consumer_machine import CREATED
+from edged.core.consumer_machine import CREATED, ConsumerMachine
 from edged.core.consumer_rules import ConsumerSubject, check_consumer_create
 from edged.core.consumer_table import STATE
 from edged.core.gojson import JsonError
@@ -50,6 +50,16 @@ def archived(consumer: Consumer, last_seq: int) -> ArchivedConsumer:
     # Whoever reads it takes the name from here.
     config = {**consumer.config.document(), "name": machine.name}
     return ArchivedConsumer(machine.name, config, position, machine.created_ns)
+
+
+def state_of(machine: ConsumerMachine) -> dict[str, Any]:
+    """Where a consumer is, for a journal that did not know it. What does not fit counts as not delivered."""
+    delivered, floor = SeqPair(*machine.delivered), SeqPair(*machine.ack_floor)
+    if len(machine.pending) + len(machine.deliveries) > SEQS_MAX:
+        return ConsumerPosition(floor, floor, {}, {}).document()
+    pending = {seq: PendingMessage(one.consumer_seq, one.ts_ns) for seq, one in machine.pending.items()}
+    redelivered = {seq: count - 1 for seq, count in machine.deliveries.items()}
+    return ConsumerPosition(delivered, floor, pending, redelivered).document()
 
 
 class ConsumerRestore:

@@ -37,7 +37,7 @@ def listed(consumer: Consumer) -> Document:
         "config": config.document(),
         "delivered": _position(machine.delivered, machine.last_delivered_ns),
         "ack_floor": _position(machine.ack_floor, machine.last_acked_ns),
-        "num_ack_pending": len(machine.pending),
+        "num_ack_pending": consumer.num_ack_pending,
         # With one delivery only, what is counted for our own use would confuse.
         "num_redelivered": 0 if config.max_deliver == 1 else len(machine.deliveries),
         "num_waiting": consumer.num_waiting,

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from edged.core import counters, headers
-from edged.core.api_errors import STREAM_NOT_FOUND, ApiError
+from edged.core.api_errors import MESSAGE_COUNTER_BROKEN, STREAM_NOT_FOUND, ApiError
 from edged.core.frames import HEADER_SIZE_MASK
 from edged.core.publish_headers import STREAM_SOURCE, fields_of
 from edged.core.publish_rules import HEADER_BYTES_MAX
@@ -168,6 +168,8 @@ class CounterIntake:
                 values.append("")
                 continue
             last = new.get(subject) or known.get(subject) or self._last(subject)
+            if isinstance(last, ApiError):
+                return last
             error = counters.refusal(block, len(payload), allowed=True, sourced=False)
             counted = error or counters.counted(subject, block, payload, last)
             if isinstance(counted, ApiError):
@@ -186,10 +188,21 @@ class CounterIntake:
             return True
         return bool(headers.value(block, STREAM_SOURCE))
 
-    def _last(self, subject: bytes) -> _Last | None:
+    def _last(self, subject: bytes) -> _Last | ApiError | None:
+        """The total that a subject has. Nobody can count on from one that cannot be read."""
         log = self._stream.log
         seq = log.last_of(subject)
-        message = None if seq is None else log.get(seq)
+        try:
+            message = None if seq is None else log.get(seq)
+        except (StoreError, OSError) as error:
+            self._jetstream.server.log.error(
+                "the total of a counter cannot be read",
+                account=self._stream.account.account.name,
+                stream=self._stream.name,
+                subject=subject.decode("utf-8", "replace"),
+                error=str(error),
+            )
+            return MESSAGE_COUNTER_BROKEN
         if message is None:
             return None
         return message.data[: message.header_bytes], message.data[message.header_bytes :]

@@ -132,7 +132,7 @@ class Ingest:
             self._republisher.publish(messages, outcomes)
         if self._schedules is not None:
             self._schedules.stored(messages, outcomes)
-        self._stream.stored()
+        self._stream.stored(messages)
 
     def answer(self, reply: bytes | None, outcome: Outcome, fields: bytes = b"") -> None:
         """Tell a publisher what became of its message; `fields` stand behind the seq."""

@@ -135,7 +135,7 @@ class JetStream:
 
     def now_ns(self) -> int:
         """The time of day, which never goes back."""
-        self._last_ns = max(self._last_ns, time.time_ns())
+        self._last_ns = max(self._last_ns, self.server.now_ns())
         return self._last_ns
 
     # --- committing ---

@@ -14,6 +14,7 @@ from edged.core.gotime import format_rfc3339
 from edged.core.stream_machine import Outcome, Stored
 from edged.core.transform import SubjectTransform
 from edged.core.wire import Publish
+from edged.store.errors import StoreError
 
 if TYPE_CHECKING:
     from edged.server.jetstream.stream import Stream
@@ -45,12 +46,11 @@ class Republisher:
             return
         split = header_bytes & HEADER_SIZE_MASK if header_bytes > 0 else 0
         block, payload = data[:split] or headers.VERSION + _END, data[split:]
-        kept = self._stream.log.get(stored.seq)
         fields = [
             (b"Nats-Stream", self._stream.name.encode()),
             (b"Nats-Subject", subject),
             (b"Nats-Sequence", b"%d" % stored.seq),
-            (b"Nats-Time-Stamp", format_rfc3339(kept.ts_ns if kept is not None else 0).encode()),
+            (b"Nats-Time-Stamp", format_rfc3339(self._time_of(stored.seq)).encode()),
             (b"Nats-Last-Sequence", b"%d" % stored.previous_seq),
         ]
         if self._headers_only:
@@ -59,3 +59,19 @@ class Republisher:
         added = b"".join(b"\r\n%s: %s" % field for field in fields)
         block = block.removesuffix(_END) + added + _END
         self._account.publish(target, None, block + payload, len(block))
+
+    def _time_of(self, seq: int) -> int:
+        """When a message was stored. One that cannot be read, or is gone already, is from just now."""
+        log = self._stream.log
+        try:
+            kept = log.get(seq)
+        except (StoreError, OSError) as error:
+            self._stream.jetstream.server.log.error(
+                "a message that was just stored cannot be read",
+                account=self._account.name,
+                stream=self._stream.name,
+                seq=seq,
+                error=str(error),
+            )
+            kept = None
+        return log.last_ts_ns if kept is None else kept.ts_ns

@@ -147,6 +147,7 @@ class _Totals:
         return counted
 
     def _last(self, subject: bytes) -> tuple[bytes, bytes] | None:
+        """Raises StoreError and OSError; then nothing is taken, and it is tried again after a while."""
         seq = self._log.last_of(subject)
         message = None if seq is None else self._log.get(seq)
         if message is None:

@@ -6,13 +6,15 @@ what is told. Whoever must know of new messages is in `listeners`, and is called
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from edged.core.stream_config import StreamConfig
 from edged.core.stream_machine import MessageLog, StreamMachine
 from edged.core.twins import Subscription
+from edged.core.wire import Publish
 from edged.server.jetstream.alarm import Alarm
+from edged.server.jetstream.dead_letter_sender import DeadLetterSender
 from edged.server.jetstream.ingest import Ingest
 from edged.server.jetstream.origins import StreamOrigins
 from edged.server.jetstream.stream_consumers import StreamConsumers
@@ -46,6 +48,7 @@ class Stream:
         self.ingest = Ingest(self)
         self.origins = StreamOrigins(self)
         self.consumers = StreamConsumers(self)
+        self.letter_sender = DeadLetterSender(self)
         self.listeners: list[Callable[[], None]] = []
         self._subscriptions: list[Subscription] = []
         self._is_expiring = False
@@ -113,9 +116,9 @@ class Stream:
         # Limits that shrank have taken messages.
         self.consumers.removed()
 
-    def stored(self) -> None:
-        """Messages were stored."""
-        self.consumers.stored()
+    def stored(self, messages: Sequence[Publish] | None = None) -> None:
+        """Messages were stored: these, or nobody knows which."""
+        self.consumers.stored(messages)
         for listener in self.listeners:
             listener()
 
@@ -123,6 +126,7 @@ class Stream:
         """Do what is due, and be there in time for what is due soon."""
         self.ingest.tick(now_ns)
         self.consumers.tick(now_ns)
+        self.letter_sender.tick(now_ns)
         self._expire(now_ns)
         self.alarm.set(self.ingest.next_ns())
         expires_ns = None if self._is_expiring else self.machine.expiry.next_ns(self.log)

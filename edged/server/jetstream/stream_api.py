@@ -9,6 +9,7 @@ from edged.core import api_errors
 from edged.core.api_errors import ApiFailure
 from edged.core.commands import Purge, PutStream
 from edged.core.gojson_shapes import FLAG, INT, TEXT, UINT64, Structure
+from edged.core.retention import LIMITS
 from edged.core.stream_config import StreamRequest
 from edged.core.stream_rules import check_create
 from edged.core.stream_update_rules import check_update
@@ -76,6 +77,8 @@ async def update(request: ApiRequest) -> Document:
     # Messages of origins are submitted as the configuration is: none of them may be on its way.
     await stream.origins.rest()
     holds = stream.origins.holds()
+    if config.retention != LIMITS:
+        stream.consumers.become_known()
     try:
         await request.jetstream.commit(CATALOG, command)
     finally:

@@ -8,28 +8,30 @@ nobody changes it meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from edged.core.api_errors import ApiFailure
 from edged.core.commands import Purge, PutConsumer, RemoveConsumer, ResetConsumer
 from edged.core.consumer_config import ConsumerConfig
 from edged.core.consumer_machine import CREATED, ConsumerMachine
+from edged.core.consumer_table import STATE
 from edged.core.pull_statuses import CONSUMER_DELETED
 from edged.core.stream_machine import Outcome, Refused
 from edged.core.stream_update_rules import ConsumerUse
+from edged.core.wire import Publish
+from edged.server.jetstream.audience import Audience
 from edged.server.jetstream.consumer_advisories import consumer_action, consumer_paused
+from edged.server.jetstream.consumer_archives import state_of
 from edged.server.jetstream.consumer_info import described
 from edged.server.jetstream.consumers.consumer import Consumer
+from edged.server.jetstream.inactivity import Inactivity
 from edged.store.errors import StoreError
 
 if TYPE_CHECKING:
     from edged.server.jetstream.stream import Stream
 
 Document = dict[str, Any]
-
-INACTIVE_CHECK_NS: Final = 500_000_000
-"""How often consumers are looked for that nobody has used for too long."""
 
 
 class StreamConsumers:
@@ -42,8 +44,11 @@ class StreamConsumers:
         self._number = 0
         # The numbers of those that are on their way without anybody who waits for them, by name.
         self._placed: dict[str, int] = {}
-        # When it was last asked who is used.
-        self._checked_ns = 0
+        # Who is told of new messages, and who may be unused for too long.
+        self._audience = Audience()
+        self._inactivity = Inactivity()
+        # Those that have something to tell the journal with the next tick.
+        self._untold: dict[Consumer, None] = {}
         # How many seqs had no message when consumers were last told that some went.
         self._missing = 0
 
@@ -94,16 +99,17 @@ class StreamConsumers:
         """The stream is not served any more, and its consumers with it; those that were."""
         stopped = list(self)
         self._consumers.clear()
+        self._audience.clear()
         for consumer in stopped:
             consumer.stop(status)
         return stopped
 
-    def stored(self) -> None:
-        """Messages were stored, and others may have gone for them."""
+    def stored(self, messages: Sequence[Publish] | None) -> None:
+        """Messages were stored, and others may have gone for them; None when it is not known which."""
         if not self._consumers:
             return
         self._tell_dropped()
-        for consumer in self._consumers.values():
+        for consumer in self._audience.of(messages):
             consumer.messages_stored()
 
     def removed(self) -> None:
@@ -121,21 +127,17 @@ class StreamConsumers:
         if not self._consumers:
             return
         self.removed()
-        for consumer in self:
-            consumer.tick(now_ns)
-        if now_ns >= self._checked_ns + INACTIVE_CHECK_NS:
-            self._checked_ns = now_ns
-            self.check_inactive(now_ns)
-
-    def check_inactive(self, now_ns: int) -> None:
-        """Remove those that nobody has used for too long."""
-        for consumer in self:
-            threshold_ns = consumer.config.inactive_threshold
-            if threshold_ns <= 0:
-                continue
-            since_ns = consumer.inactive_since_ns
-            if since_ns is not None and now_ns - since_ns >= threshold_ns:
+        if self._untold:
+            untold, self._untold = self._untold, {}
+            for consumer in untold:
+                consumer.tick()
+        for consumer in self._inactivity.take(now_ns):
+            if self._consumers.get(consumer.machine.name) is consumer:
                 self.forsake(consumer)
+
+    def tell_later(self, consumer: Consumer) -> None:
+        """A consumer has something to tell the journal, with the next tick at the latest."""
+        self._untold[consumer] = None
 
     def _tell_dropped(self) -> None:
         """Messages that waited for their acknowledgement are gone: that settles them."""
@@ -205,6 +207,20 @@ class StreamConsumers:
         stream.jetstream.committer.submit(stream.group, command, done)
         return number
 
+    def become_known(self) -> None:
+        """The stream is about to keep messages for its consumers: let the journal know all of them before.
+
+        What is acknowledged until then is not in the journal. It is kept for longer than it need be then, if
+        the process ends: until the consumer, which is in memory, is removed after the next start.
+        """
+        stream = self._stream
+        for consumer in self:
+            if consumer.is_volatile:
+                machine = consumer.machine
+                stored = {**machine.config.document(), CREATED: machine.created_ns, STATE: state_of(machine)}
+                command = PutConsumer(machine.number, machine.name, stored)
+                stream.jetstream.committer.submit(stream.group, command, _nobody_waits)
+
     def _next_number(self) -> int:
         self._number = max(self._number, self._stream.machine.highest_consumer) + 1
         return self._number
@@ -233,23 +249,25 @@ class StreamConsumers:
         """Unless it was not used for too long just now, and is about to go."""
         if self._consumers.get(consumer.machine.name) is consumer:
             consumer.reconfigure()
+            self._admit(consumer)
 
     async def remove(self, consumer: Consumer) -> None:
         """Remove a consumer. Raises StoreError."""
-        name = consumer.machine.name
-        del self._consumers[name]
+        # What clients have acknowledged counts, even if it was about to wait for more.
+        consumer.acks.flush()
+        self._dismiss(consumer)
         try:
             await self._apply(RemoveConsumer(consumer.machine.number), consumer.config)
         except StoreError:
-            self._consumers[name] = consumer
+            self._admit(consumer)
             raise
         self._gone(consumer)
 
     def forsake(self, consumer: Consumer) -> None:
         """Remove a consumer without anybody who waits for it."""
-        stream, name = self._stream, consumer.machine.name
+        stream = self._stream
         command = RemoveConsumer(consumer.machine.number)
-        del self._consumers[name]
+        self._dismiss(consumer)
         if self._is_volatile(consumer.config):
             stream.machine.apply(command)
             self._gone(consumer)
@@ -260,7 +278,7 @@ class StreamConsumers:
                 self._gone(consumer)
             elif stream.account.streams.get(stream.name) is stream:
                 # It goes when it is looked at the next time.
-                self._consumers[name] = consumer
+                self._admit(consumer)
 
         stream.jetstream.committer.submit(stream.group, command, done)
 
@@ -271,9 +289,22 @@ class StreamConsumers:
 
     def _serve(self, machine: ConsumerMachine) -> Consumer:
         self._stream.machine.keep_dropped()
-        consumer = self._consumers[machine.name] = Consumer(self._stream, machine)
+        consumer = Consumer(self._stream, machine)
+        self._admit(consumer)
         consumer.start()
         return consumer
+
+    def _admit(self, consumer: Consumer) -> None:
+        """A consumer is there, or is configured otherwise."""
+        self._consumers[consumer.machine.name] = consumer
+        self._audience.put(consumer)
+        self._inactivity.watch(consumer, self._stream.jetstream.now_ns())
+
+    def _dismiss(self, consumer: Consumer) -> None:
+        """A consumer is about to go: nobody finds it any more."""
+        del self._consumers[consumer.machine.name]
+        self._audience.remove(consumer)
+        self._inactivity.forget(consumer)
 
     def _is_volatile(self, config: ConsumerConfig) -> bool:
         """Whether the journal does not know of it."""
@@ -293,6 +324,10 @@ class StreamConsumers:
             raise ApiFailure(outcome.error)
         assert isinstance(outcome, int), outcome
         return outcome
+
+
+def _nobody_waits(result: object) -> None:
+    """The command that follows fails when this one does."""
 
 
 class _Configs(Mapping[str, ConsumerConfig]):

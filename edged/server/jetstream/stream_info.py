@@ -58,7 +58,8 @@ def state(stream: Stream, details: StateDetails | None = None) -> Document:
     """The figures of a stream."""
     log = stream.log
     # A stream that never held a message begins with 0, unless its configuration says otherwise.
-    first_seq = 0 if log.last_seq == 0 and not log.message_count else log.first_seq
+    is_untouched = log.last_seq == 0 and not log.message_count
+    first_seq = min(stream.config.first_seq, 1) if is_untouched else log.first_seq
     document: Document = {
         "messages": log.message_count,
         "bytes": log.bytes,

@@ -1,8 +1,9 @@
 """From what clients say of delivered messages to commands, and from those to confirmations.
 
-Rules: what one turn of the loop brought is one command of each kind. An acknowledgement counts, and is
-confirmed, when it is durable; sending a message back, or saying that it is worked on, counts at once. Nothing
-is confirmed for a message that was not delivered.
+Rules: what one turn of the loop brought is one command of each kind; if nobody waits for a confirmation, what
+a few turns brought. An acknowledgement counts, and is confirmed, when it is durable; sending a message back,
+or saying that it is worked on, counts at once. Nothing is confirmed for a message that was not delivered. A
+message whose acknowledgement is on its way to the disk takes no room any more that others could have.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from edged.core import ack_payload as payloads
 from edged.core.ack_payload import PLAIN_ACKS, AckPayload, ack_payload
 from edged.core.ack_subject import AckedMessage, acked_message
-from edged.core.commands import ACK, ACK_ALL, SEQS_MAX, TERM, Ack
+from edged.core.commands import ACK, ACK_ALL, SEQS_MAX, TERM, Ack, Terminate
+from edged.core.dead_letter_message import letter_text
 from edged.server.jetstream.consumers import advisories
 from edged.store.errors import StoreError
 
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 
 _ALL_POLICIES: Final = ("all", "flow_control")
 _PERCENT: Final = 100
+GATHER_NS: Final = 3_000_000
+"""Commands with acknowledgements that nobody waits for are so far apart: the first goes at once, then some
+gather."""
+GATHER_MAX: Final = 4096
+"""So many are a command without having to wait."""
 
 
 class Acks:
@@ -32,10 +39,16 @@ class Acks:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._machine = consumer.machine
-        # What this turn brought.
+        # What was not submitted yet.
         self._acked: list[int] = []
         self._ended: list[int] = []
+        # What clients said of messages that they ended, for dead letters.
+        self._reasons: dict[int, str] = {}
         self._replies: list[bytes] = []
+        # Pending messages that are acknowledged one by one, but not durably yet.
+        self._on_their_way: set[int] = set()
+        # When acknowledgements were submitted last.
+        self._submitted_ns = 0
         self.configure()
 
     def configure(self) -> None:
@@ -43,6 +56,20 @@ class Acks:
         config = self._consumer.config
         self._is_all = config.ack_policy in _ALL_POLICIES
         self._sampled_percent = _percent(config.sample_freq)
+
+    @property
+    def on_their_way(self) -> int:
+        """How many pending messages are about to be settled."""
+        return len(self._on_their_way)
+
+    def is_on_its_way(self, seq: int) -> bool:
+        """Whether a pending message is about to be settled."""
+        return seq in self._on_their_way
+
+    @property
+    def due_at_ns(self) -> int:
+        """When to submit what has gathered; 0 if there is nothing."""
+        return self._submitted_ns + GATHER_NS if self._acked else 0
 
     # --- arrivals ---
 
@@ -55,11 +82,13 @@ class Acks:
         elif self._is_all:
             self.acknowledged_to(max([seq for seq in seqs if seq < machine.next_seq], default=0))
         else:
-            pending, deliveries = machine.pending, machine.deliveries
+            pending, deliveries, on_their_way = machine.pending, machine.deliveries, self._on_their_way
+            found = [seq for seq in seqs if seq in pending and seq not in on_their_way]
+            on_their_way.update(found)
+            self._acked += found
             if deliveries:
-                self._acked += [seq for seq in seqs if seq in pending or seq in deliveries]
-            else:
-                self._acked += [seq for seq in seqs if seq in pending]
+                # Those that were given up.
+                self._acked += [seq for seq in seqs if seq in deliveries and seq not in pending]
             self._consumer.wake()
         self._consumer.used()
 
@@ -96,6 +125,8 @@ class Acks:
                 self._sample(acked)
         if is_news:
             self._acked.append(seq)
+            if not self._is_all and seq in machine.pending:
+                self._on_their_way.add(seq)
             if reply is not None:
                 self._replies.append(reply)
         elif reply is not None:
@@ -131,11 +162,14 @@ class Acks:
 
     def _term(self, acked: AckedMessage, reply: bytes | None, reason: bytes) -> None:
         seq, machine = acked.stream_seq, self._machine
-        if not 0 < seq < machine.next_seq:
+        letters = self._consumer.stream.machine.letters
+        if not 0 < seq < machine.next_seq or (letters.subject and letters.is_full):
             return
         advisories.message_terminated(self._consumer, acked, reason.decode("utf-8", "replace"))
         if seq in machine.pending or seq in machine.deliveries:
             self._ended.append(seq)
+            if letters.subject and reason:
+                self._reasons[seq] = letter_text(reason)
             if reply is not None:
                 self._replies.append(reply)
         elif reply is not None:
@@ -151,32 +185,44 @@ class Acks:
 
     # --- commands ---
 
+    def flush_due(self, now_ns: int) -> None:
+        """Submit what has come, unless it may wait for more."""
+        is_waited_for = self._replies or self._ended or len(self._acked) >= GATHER_MAX
+        if self._acked and not is_waited_for and now_ns < self.due_at_ns and not self._consumer.is_volatile:
+            redelivery_ns = self._consumer.supply.redelivery.due_at_ns
+            if not redelivery_ns or now_ns < redelivery_ns:
+                return
+        self.flush()
+
     def flush(self) -> None:
-        """Submit what this turn brought."""
+        """Submit what has come."""
         if not (self._acked or self._ended):
             return
+        self._submitted_ns = self._consumer.now_ns()
         acked, self._acked = self._acked, []
         ended, self._ended = self._ended, []
         replies, self._replies = self._replies, []
         consumer, number = self._consumer, self._machine.number
         consumer.supply.submit_dispatches()
-        commands: list[Ack] = []
+        commands: list[Ack | Terminate] = []
+        if not self._is_all:
+            commands += _commands(number, ACK, acked)
+        if not self._is_all or consumer.stream.machine.letters.subject:
+            reasons, self._reasons = self._reasons, {}
+            commands += [Terminate(number, seq, reason) for seq, reason in reasons.items()]
+            commands += _commands(number, TERM, [seq for seq in ended if seq not in reasons])
         if self._is_all:
             commands.append(Ack(number, ACK_ALL, (max(acked + ended),)))
-        else:
-            for kind, seqs in ((ACK, acked), (TERM, ended)):
-                commands += [
-                    Ack(number, kind, _compact(seqs[start : start + SEQS_MAX]))
-                    for start in range(0, len(seqs), SEQS_MAX)
-                ]
         for place, command in enumerate(commands):
             is_last = place == len(commands) - 1
             self._submit(command, replies if is_last else [])
 
-    def _submit(self, command: Ack, replies: list[bytes]) -> None:
+    def _submit(self, command: Ack | Terminate, replies: list[bytes]) -> None:
         consumer = self._consumer
+        settled = command.seqs if isinstance(command, Ack) and self._on_their_way else ()
 
         def done(result: object) -> None:
+            self._on_their_way.difference_update(settled)
             if isinstance(result, StoreError):
                 # Nobody knows what became of it: the messages come again.
                 return
@@ -186,6 +232,13 @@ class Acks:
             consumer.acknowledged()
 
         consumer.submit(command, done)
+
+
+def _commands(number: int, kind: int, seqs: list[int]) -> list[Ack]:
+    """What says this of messages, in as many commands as it takes."""
+    return [
+        Ack(number, kind, _compact(seqs[start : start + SEQS_MAX])) for start in range(0, len(seqs), SEQS_MAX)
+    ]
 
 
 def _compact(seqs: list[int]) -> tuple[int, ...] | range:

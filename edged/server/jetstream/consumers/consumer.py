@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from edged.core import pull_statuses as statuses
 from edged.core.ack_subject import AckedMessage
-from edged.core.commands import Ack, Dispatch
+from edged.core.commands import Ack, Dispatch, Terminate
 from edged.server.jetstream.consumer_advisories import consumer_paused
 from edged.server.jetstream.consumers import advisories
 from edged.server.jetstream.consumers.acks import Acks
@@ -70,6 +70,14 @@ class Consumer:
     def num_pending(self) -> int:
         """How many messages it has before it."""
         return self.supply.count
+
+    @property
+    def num_ack_pending(self) -> int:
+        """How many messages wait for an acknowledgement, or for it to be durable. The limit holds."""
+        count, limit = len(self.machine.pending), self.config.max_ack_pending
+        if 0 < limit < count:
+            count = max(limit, count - self.acks.on_their_way)
+        return count
 
     @property
     def num_waiting(self) -> int:
@@ -189,7 +197,7 @@ class Consumer:
     def messages_removed(self) -> None:
         """The stream has lost messages."""
         self.supply.pending.forget()
-        if self.machine.has_acks:
+        if self.machine.has_acks and self._side.is_wanted:
             # Some may have been pending, and have made room.
             self.wake()
 
@@ -200,6 +208,7 @@ class Consumer:
 
     def acknowledged(self) -> None:
         """Acknowledgements were applied."""
+        self.stream.letter_sender.wake()
         if self._side.is_wanted:
             self.wake()
 
@@ -237,7 +246,7 @@ class Consumer:
         """Send a status, or nothing at all, which confirms."""
         self.account.publish(subject, None, block, len(block) if block else -1)
 
-    def submit(self, command: Dispatch | Ack, done: Callable[[object], None]) -> None:
+    def submit(self, command: Dispatch | Ack | Terminate, done: Callable[[object], None]) -> None:
         """Commit a command; a consumer that the journal does not know has it applied at once."""
         if self.is_volatile:
             done((self.stream.machine.apply(command),))
@@ -250,13 +259,13 @@ class Consumer:
         """Deal with what came, and deliver a slice. True when there may be more to do at once."""
         if self.is_stopped:
             return False
-        self.acks.flush()
         now_ns = self.now_ns()
+        self.acks.flush_due(now_ns)
         self._check(now_ns)
         has_more = False
         if self.is_paused:
             self._side.at_end(now_ns)
-        elif not self.is_held and not self._failed_until_ns:
+        elif not (self.is_held or self._failed_until_ns or self.supply.is_behind):
             has_more = self._side.step(now_ns)
         self.plan()
         return has_more
@@ -268,8 +277,8 @@ class Consumer:
 
     # --- by the clock ---
 
-    def tick(self, now_ns: int) -> None:
-        """Called a few times per second."""
+    def tick(self) -> None:
+        """Called a quarter of a second after it had something to tell the journal."""
         self.supply.submit_dispatches()
 
     def plan(self) -> None:
@@ -286,7 +295,12 @@ class Consumer:
         self._deadline = self.jetstream.server.deadlines.after(delay_s, self._is_due)
 
     def _due_at_ns(self) -> int:
-        times = [self._side.due_at_ns, self.supply.redelivery.due_at_ns, self._failed_until_ns]
+        times = [
+            self._side.due_at_ns,
+            self.supply.redelivery.due_at_ns,
+            self.acks.due_at_ns,
+            self._failed_until_ns,
+        ]
         if self._was_paused:
             times.append(self.now_ns() + self._pause_left_ns() + 1)
         return min((time for time in times if time), default=0)

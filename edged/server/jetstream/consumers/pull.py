@@ -167,14 +167,15 @@ class PullSide:
             taken = self._serve(again, now_ns, is_again=True)
             if taken < len(again):
                 supply.redelivery.put_back([message.seq for message in again[taken:]])
+                self.at_end(now_ns)
                 return False
             if taken >= wanted:
                 return True
             wanted -= taken
         messages = supply.new(wanted)
-        if messages:
-            return self._serve(messages, now_ns, is_again=False) == len(messages)
-        if supply.is_at_end:
+        if messages and self._serve(messages, now_ns, is_again=False):
+            return True
+        if messages or supply.is_at_end:
             self.at_end(now_ns)
         return False
 
@@ -187,7 +188,7 @@ class PullSide:
         return bool(self._crowded)
 
     def at_end(self, now_ns: int) -> None:
-        """There is nothing more: who does not wait is told."""
+        """There is nothing more that anybody may have: who does not wait is told."""
         if self._queue.needs_check(now_ns, is_at_end=True):
             self._check(now_ns, is_at_end=True)
 
@@ -197,7 +198,7 @@ class PullSide:
         pending = supply.count
         if not is_again and self._pins is None and self._envelopes.are_plain:
             front = self._queue.front(len(messages), now_ns)
-            targets = {request: Target(self._account, request.reply) for request in front}
+            targets = {reply: Target(self._account, reply) for reply in {request.reply for request in front}}
             if front and all(target.is_plain and not target.is_empty for target in targets.values()):
                 return self._deal(messages, targets, pending, now_ns)
         parcels: list[_Parcel] = []
@@ -208,19 +209,21 @@ class PullSide:
         self._send(parcels, now_ns)
         return taken
 
-    def _deal(
-        self, messages: list[Message], targets: dict[PullRequest, Target], pending: int, now_ns: int
-    ) -> int:
+    def _deal(self, messages: list[Message], targets: dict[bytes, Target], pending: int, now_ns: int) -> int:
         """Deliver messages as they are stored to requests that take whatever there is.
 
-        Each request gets as many as if they had turns of one message, but one after the other.
+        Each requester gets as many as if they had turns of one message, but one after the other.
         """
-        taken = 0
+        shares: dict[bytes, int] = {}
         for request, count in self._queue.deal(len(messages), now_ns):
-            share, target = messages[taken : taken + count], targets[request]
-            first = self._consumer.supply.handed(share, now_ns)
-            target.hand_out(share, self._envelopes.prefix, first, pending - taken - 1)
-            self._close(request.reply, target, now_ns)
+            shares[request.reply] = shares.get(request.reply, 0) + count
+        dealt = sum(shares.values())
+        first = self._consumer.supply.handed(messages[:dealt], now_ns)
+        taken = 0
+        for reply, count in shares.items():
+            share, target = messages[taken : taken + count], targets[reply]
+            target.hand_out(share, self._envelopes.prefix, first + taken, pending - taken - 1)
+            self._close(reply, target, now_ns)
             taken += count
         self._consumer.used()
         return taken
@@ -302,7 +305,9 @@ class PullSide:
             group_unpinned(self._consumer, self._consumer.config.priority_groups[0], "timeout")
             self._consumer.wake()
         if self._queue.needs_check(now_ns, is_at_end=False):
-            self._check(now_ns, is_at_end=False)
+            # Who does not wait may hope for acknowledgements, but not longer than until the clock strikes.
+            is_at_end = self._consumer.supply.room() <= 0 and self._queue.is_due(now_ns)
+            self._check(now_ns, is_at_end)
 
     def _check(self, now_ns: int, is_at_end: bool) -> None:
         beats = self._queue.check(now_ns, is_at_end)

@@ -8,6 +8,7 @@ comes before it.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 SLICE_MESSAGES: Final = 512
 SLICE_BYTES: Final = 512 * 1024
 """What one turn delivers at most; a larger message is a turn of its own."""
+SETTLED_MAX: Final = 16_384
+"""So many acknowledged messages are pending beyond the limit until the disk has it; then deliveries wait."""
 DISPATCHES_MAX: Final = 64
 """So many deliveries are kept back at most before the journal is told."""
+UNTOLD_MAX: Final = 4096
+"""With so many deliveries that the journal has not taken, as on a disk that fails, the consumer waits."""
 
 
 class Supply:
@@ -37,7 +42,9 @@ class Supply:
         self._stream = consumer.stream
         self._machine = consumer.machine
         self._log = consumer.stream.reads
+        # Deliveries in their order, and how many more are on their way to the journal.
         self._dispatches: list[Dispatch] = []
+        self._dispatches_sent = 0
         config = consumer.config
         self.pending = PendingCount(self._log, self._machine.filters)
         now_ns = consumer.now_ns()
@@ -66,6 +73,7 @@ class Supply:
         self._literal = self._literal_filter()
         if is_elsewhere:
             self.redelivery.clear()
+            self._dispatches = [command for command in self._dispatches if self._is_news(command)]
 
     @property
     def count(self) -> int:
@@ -96,7 +104,7 @@ class Supply:
         spent: list[int] = []
         size = 0
         while redelivery.queue and len(found) < count_max and size < SLICE_BYTES:
-            for seq in redelivery.take(1):
+            for seq in self._unanswered(redelivery.take(1)):
                 message = None if self._is_spent(seq) else self._read(seq)
                 if message is None:
                     spent.append(seq)
@@ -108,13 +116,23 @@ class Supply:
 
     def expire(self, now_ns: int) -> None:
         """What was not acknowledged in time is to be delivered again, or is given up."""
-        due = self.redelivery.expire(now_ns)
+        due = self._unanswered(self.redelivery.expire(now_ns))
         spent = [seq for seq in due if self._is_spent(seq)]
         if spent:
             self._give_up(spent)
             given_up = set(spent)
             due = [seq for seq in due if seq not in given_up]
         self.redelivery.enqueue(due)
+
+    def _unanswered(self, seqs: list[int]) -> list[int]:
+        """Without those whose acknowledgement is on its way; if it gets lost, they have their time anew."""
+        acks = self._consumer.acks
+        if not acks.on_their_way:
+            return seqs
+        for seq in seqs:
+            if acks.is_on_its_way(seq):
+                self.redelivery.progress(seq, self._consumer.now_ns())
+        return [seq for seq in seqs if not acks.is_on_its_way(seq)]
 
     def _is_spent(self, seq: int) -> bool:
         """Whether a message was delivered as often as may be."""
@@ -124,6 +142,12 @@ class Supply:
     def _give_up(self, seqs: Sequence[int]) -> None:
         """Messages are not to be delivered any more, though nobody acknowledged them."""
         if not seqs:
+            return
+        letters = self._stream.machine.letters
+        if letters.subject and letters.is_full:
+            # They wait until there is room for their dead letters.
+            for seq in seqs:
+                self.redelivery.progress(seq, self._consumer.now_ns())
             return
         for seq in seqs:
             if self._is_spent(seq):
@@ -135,6 +159,7 @@ class Supply:
             self._consumer.submit(Ack(self._machine.number, GIVEN_UP, some), self._given_up)
 
     def _given_up(self, result: object) -> None:
+        self._stream.letter_sender.wake()
         self._consumer.wake()
 
     def handed_again(self, messages: Sequence[Message], now_ns: int) -> None:
@@ -151,7 +176,9 @@ class Supply:
         machine, limit = self._machine, self._consumer.config.max_ack_pending
         if limit <= 0 or not machine.has_acks:
             return SLICE_MESSAGES
-        return max(0, limit - len(machine.pending))
+        # What is acknowledged makes room at once, unless the disk is far behind.
+        settled = min(self._consumer.acks.on_their_way, SETTLED_MAX)
+        return max(0, limit + settled - len(machine.pending))
 
     def new(self, count_max: int) -> list[Message]:
         """Messages that were not delivered yet."""
@@ -236,11 +263,18 @@ class Supply:
     # --- the journal ---
 
     def _note(self, seqs: Seqs, first: int, now_ns: int) -> None:
-        command = Dispatch(self._machine.number, now_ns, seqs, first)
-        if not self._consumer.is_volatile:
-            self._dispatches.append(command)
-            if len(self._dispatches) >= DISPATCHES_MAX:
-                self.submit_dispatches()
+        if self._consumer.is_volatile:
+            return
+        kept = self._dispatches
+        joined = None if self._machine.has_acks or not kept else _joined(kept[-1], seqs, first)
+        if joined is not None:
+            # Nobody waits for these to be acknowledged, so only the last time counts.
+            kept[-1] = Dispatch(self._machine.number, now_ns, joined, kept[-1].first_delivery_seq)
+            return
+        kept.append(Dispatch(self._machine.number, now_ns, seqs, first))
+        self._stream.consumers.tell_later(self._consumer)
+        if len(kept) >= DISPATCHES_MAX:
+            self.submit_dispatches()
 
     def submit_dispatches(self) -> None:
         """Tell the journal what was delivered."""
@@ -250,8 +284,39 @@ class Supply:
 
     def _submit_dispatch(self, command: Dispatch) -> None:
         def done(result: object) -> None:
-            if isinstance(result, StoreError) and not self._consumer.is_stopped:
-                # It is no news to the machine; the journal hears of it with the next tick.
-                self._dispatches.insert(0, command)
+            was_behind = self.is_behind
+            self._dispatches_sent -= 1
+            if isinstance(result, StoreError) and not self._consumer.is_stopped and self._is_news(command):
+                # It is no news to the machine; the journal hears of it with the next tick. One that comes
+                # behind a later one would mean nothing to it.
+                insort(self._dispatches, command, key=_delivery_seq)
+                self._stream.consumers.tell_later(self._consumer)
+            elif was_behind and not self.is_behind:
+                self._consumer.wake()
 
+        self._dispatches_sent += 1
         self._consumer.submit(command, done)
+
+    def _is_news(self, command: Dispatch) -> bool:
+        """Whether it is worth telling: what was delivered before the consumer began anew is not."""
+        return command.first_delivery_seq <= self._machine.delivered.consumer_seq
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the journal does not know of so many deliveries that there should be no more."""
+        return self._dispatches_sent + len(self._dispatches) >= UNTOLD_MAX
+
+
+def _delivery_seq(command: Dispatch) -> int:
+    return command.first_delivery_seq
+
+
+def _joined(before: Dispatch, seqs: Seqs, first: int) -> range | None:
+    """The seqs of a delivery and of the next one, if no seq is missing and they are not too many for one."""
+    earlier = before.seqs
+    if not isinstance(earlier, range) or not isinstance(seqs, range):
+        return None
+    if earlier.stop != seqs.start or before.first_delivery_seq + len(earlier) != first:
+        return None
+    joined = range(earlier.start, seqs.stop)
+    return joined if len(joined) <= SEQS_MAX else None

@@ -10,7 +10,6 @@ not end the others.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -31,11 +30,11 @@ class Turns:
         self._server = server
         self._ready: deque[Consumer] = deque()
         self._arrival = trio.Event()
-        self._clock = SteadyClock(time.time_ns(), time.monotonic_ns())
+        self._clock = SteadyClock(server.now_ns(), server.monotonic_ns())
 
     def now_ns(self) -> int:
         """The time, for whatever is due after a while."""
-        return self._clock.read(time.time_ns(), time.monotonic_ns())
+        return self._clock.read(self._server.now_ns(), self._server.monotonic_ns())
 
     @property
     def are_waiting(self) -> bool:
