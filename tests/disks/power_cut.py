@@ -15,7 +15,7 @@ from tests.disks.worker import Worker
 
 _LOAD_S_MAX: Final = 0.6
 # Mostly the filesystem's own log loses its end as well; sometimes it reaches the disk and only data are lost.
-_SHUTDOWNS: Final = (SHUTDOWN_WITHOUT_LOG,) * 3 + (SHUTDOWN_FLUSHING_LOG,)
+SHUTDOWNS: Final = (SHUTDOWN_WITHOUT_LOG,) * 3 + (SHUTDOWN_FLUSHING_LOG,)
 
 
 def power_cuts(subject_name: str, filesystem_kind: str, course: Course) -> Figures:
@@ -28,7 +28,7 @@ def power_cuts(subject_name: str, filesystem_kind: str, course: Course) -> Figur
             return Worker(subject_name, root)
 
         def crash(worker: Worker) -> None:
-            filesystem.cut_power(random.choice(_SHUTDOWNS))
+            filesystem.cut_power(random.choice(SHUTDOWNS))
             worker.kill()
             filesystem.unmount()
             filesystem.mount()

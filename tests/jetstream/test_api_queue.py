@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.jetstream.jetstream_servers import SERVERS, running
 from tests.jetstream.raw_client import RawClient, message_bytes
 from tests.servers import RunningServer, start_server
 
@@ -62,3 +64,21 @@ def test_requests_of_one_kind_do_not_drop_those_of_the_other(server: RunningServ
     client.send(names * 3 + purge * 5 + names * 3)
     assert [client.receive().subject for _ in range(6)] == [b"R.kept"] * 6
     client.close()
+
+
+def test_both_servers_tell_of_dropped_requests_in_the_same_words(tmp_path: Path) -> None:
+    told = []
+    for kind in SERVERS:
+        with running(kind, tmp_path / kind, SERVER) as other:
+            system = RawClient(other.host, other.port, user="sys", **{"pass": "s"})
+            client = RawClient(other.host, other.port, user="a", **{"pass": "a"})
+            system.subscribe("$JS.EVENT.ADVISORY.API.LIMIT_REACHED")
+            system.ask("$JS.API.INFO")
+            client.send(message_bytes(b"$JS.API.STREAM.NAMES", b"", b"", b"R.lost") * 20_000)
+            arrived = system.receive()
+            assert isinstance(arrived.document["dropped"], int)
+            fixed = {key: arrived.document[key] for key in ("type", "server", "domain")}
+            told.append((arrived.subject, list(arrived.document), fixed))
+            client.close()
+            system.close()
+    assert told[0] == told[1]

@@ -142,7 +142,10 @@ def test_a_restore_that_fails_is_told_with_what_came(
     answer, data = archive
 
     def act(client: SnapshotClient) -> None:
-        assert "error" in client.restore(answer["config"], answer["state"], data[:size])
+        error = client.restore(answer["config"], answer["state"], data[:size])["error"]
+        assert (error["code"], error["err_code"]) == (500, 10062)
+        # The reason after these words is each server's own.
+        assert error["description"].startswith("restore failed: ")
 
     both = [told(server, act, "RESTORE_COMPLETE") for server in servers]
     assert both[0] == both[1]

@@ -226,3 +226,26 @@ def test_a_removed_message_is_not_waited_for(clients: Clients) -> None:
         client.api(f"STREAM.PURGE.{pair.stream}")
     pair.wait_for(num_ack_pending=0)
     assert figures(pair.info())[4:] == (0, 0, 0)
+
+
+def test_an_acknowledgement_nobody_waits_for_makes_room_once_however_often_it_comes(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 8)
+    pair.create(max_ack_pending=3)
+    reply = pair.ask({"batch": 8})
+    pair.take(reply, 3)
+    for place in (1, 1, 2, 1):
+        pair.say_nothing_back(place, b"")
+    assert [one.payload for one in pair.take(reply, 2)] == [b"3", b"4"]
+    assert figures(pair.info()) == (5, 5, 0, 0, 3, 0, 3)
+
+
+def test_acknowledgements_nobody_waits_for_count_though_nothing_follows(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 3)
+    pair.create()
+    pair.pull(b"3", 3)
+    for place in (2, 0, 1):
+        pair.say_nothing_back(place, b"+ACK")
+        for client in clients:
+            client.api(f"CONSUMER.INFO.{pair.stream}.{pair.name}")
+    pair.wait_for(num_ack_pending=0)
+    assert figures(pair.info()) == (3, 3, 3, 3, 0, 0, 0)

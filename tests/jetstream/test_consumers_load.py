@@ -48,11 +48,16 @@ def create(client: RawClient, **config: Any) -> None:
     client.api("CONSUMER.DURABLE.CREATE.S.c", {"stream_name": "S", "config": wanted})
 
 
-def delivered_seq(client: RawClient) -> int:
-    """The seq of the next message of the stream; what the server says to other clients is passed over."""
+def delivered(client: RawClient) -> bytes:
+    """The ack subject of the next message of the stream; what is said to other clients is passed over."""
     while (arrived := client.receive()).subject != b"s":
         pass
-    return int(arrived.reply.split(b".")[5])
+    return arrived.reply
+
+
+def delivered_seq(client: RawClient) -> int:
+    """The seq of the next message of the stream."""
+    return int(delivered(client).split(b".")[5])
 
 
 @pytest.mark.parametrize("kind", ["pull", "push"])
@@ -119,3 +124,33 @@ def test_many_acknowledgements_at_once_settle_everything(server: RunningServer, 
     assert client.ask(replies[-1]).payload == b""
     info = client.api("CONSUMER.INFO.S.c")
     assert (info["num_ack_pending"], info["ack_floor"]["stream_seq"]) == (0, count)
+
+
+def test_what_waits_for_acknowledgement_never_seems_more_than_may(
+    server: RunningServer, client: RawClient
+) -> None:
+    count, limit = 3000, 50
+    filled(client, count, 10)
+    client.subscribe("D")
+    create(client, max_ack_pending=limit, deliver_subject="D")
+    asking = RawClient(server.host, server.port)
+    for number in range(count):
+        client.send(b"PUB %s 0\r\n\r\n" % delivered(client))
+        if number % 100 == 0:
+            assert asking.api("CONSUMER.INFO.S.c")["num_ack_pending"] <= limit
+    until = time.monotonic() + DEADLINE_S
+    while asking.api("CONSUMER.INFO.S.c")["num_ack_pending"]:
+        assert time.monotonic() < until
+    assert asking.api("CONSUMER.INFO.S.c")["ack_floor"]["stream_seq"] == count
+    asking.close()
+
+
+def test_acknowledged_messages_leave_a_queue_though_their_consumer_goes_at_once(client: RawClient) -> None:
+    client.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "retention": "workqueue"})
+    client.send(b"PUB s 1\r\nx\r\n" * 5)
+    create(client)
+    client.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.c", b"", b"5", b"R.all")
+    for reply in [delivered(client) for _ in range(4)]:
+        client.publish(reply, b"", b"")
+    client.api("CONSUMER.DELETE.S.c")
+    assert client.api("STREAM.INFO.S")["state"]["messages"] == 1

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.jetstream.consumer_pair import SECOND, ConsumerPair, connected, figures, running_both, statuses
+from tests.jetstream.jetstream_servers import SERVERS, running
 from tests.jetstream.raw_client import RawClient, block_of
 from tests.servers import RunningServer
 
@@ -67,6 +70,35 @@ def test_who_does_not_wait_for_long_gets_the_first_that_comes(clients: Clients) 
     reply = pair.ask({"batch": 5, "no_wait": True, "expires": 20 * SECOND})
     pair.publish(1)
     assert statuses(pair.take(reply, 2)) == [b"404 No Messages"]
+
+
+def test_who_does_not_wait_and_lacks_acknowledgements_is_told_so_by_the_clock(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 4)
+    pair.create(max_ack_pending=2)
+    body = {"batch": 4, "no_wait": True, "expires": 20 * SECOND, "idle_heartbeat": SECOND // 4}
+    assert statuses(pair.pull(body, 3)) == [b"404 No Messages"]
+    assert pair.info()["num_waiting"] == 0
+
+
+def test_who_does_not_wait_and_may_have_no_more_is_told_so_at_once(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 4)
+    pair.create(priority_policy="overflow", priority_groups=["g"])
+    body = {"batch": 4, "no_wait": True, "expires": 20 * SECOND, "group": "g", "min_pending": 3}
+    assert statuses(pair.pull(body, 3)) == [b"404 No Messages"]
+    assert figures(pair.info())[:2] == (2, 2)
+
+
+def test_as_many_are_served_as_wait(clients: Clients) -> None:
+    pair = ConsumerPair(clients, 200)
+    pair.create(pause_until="2100-01-01T00:00:00Z")
+    for _ in range(199):
+        pair.ask({"batch": 1, "expires": 20 * SECOND})
+    pair.wait_for(num_waiting=199)
+    pair.api("PAUSE", {})
+    # After a pause, nats-server delivers when somebody asks.
+    pair.ask({"batch": 1, "expires": 20 * SECOND})
+    assert [one.payload for one in pair.take(b"", 200)] == [b"%d" % number for number in range(200)]
+    assert pair.info()["num_waiting"] == 0
 
 
 def test_a_request_that_is_not_filled_in_time_is_told_what_is_left(clients: Clients) -> None:
@@ -166,6 +198,23 @@ def test_a_consumer_that_goes_tells_whoever_waits(clients: Clients) -> None:
 
 
 # --- what is delivered ---
+
+
+def test_a_server_that_goes_tells_whoever_waits(tmp_path: Path) -> None:
+    blocks = []
+    for kind in SERVERS:
+        with running(kind, tmp_path / kind) as server:
+            client = RawClient(server.host, server.port)
+            client.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
+            config = {"durable_name": "c", "ack_policy": "explicit"}
+            client.api("CONSUMER.DURABLE.CREATE.S.c", {"stream_name": "S", "config": config})
+            client.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.c", b"", b'{"batch":3,"max_bytes":900}', b"R.pull")
+            assert client.api("CONSUMER.INFO.S.c")["num_waiting"] == 1
+            server.signal(signal.SIGTERM)
+            blocks.append(client.receive().block)
+            client.close()
+    assert blocks[0] == blocks[1]
+    assert blocks[0].startswith(b"NATS/1.0 409 Server Shutdown\r\nNats-Pending-Messages: 3\r\n")
 
 
 def test_headers_travel_with_a_message(clients: Clients) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.jetstream.jetstream_servers import SERVERS, running
+from tests.jetstream.jetstream_servers import CONFIG, SERVERS, running
 from tests.jetstream.snapshot_client import SnapshotClient
-from tests.servers import RunningServer
+from tests.servers import RunningServer, start_server
 
 pytestmark = pytest.mark.real
 
@@ -141,4 +142,41 @@ def test_an_ephemeral_consumer_that_nobody_uses_any_more_goes_after_the_restart(
         told = json.loads(client.receive(deadline_s=10).payload)
         assert (told["consumer"], told["action"]) == ("E", "delete")
         assert client.api("CONSUMER.NAMES.S")["consumers"] == []
+        client.close()
+
+
+def test_messages_that_a_stream_keeps_for_a_consumer_in_memory_are_there_for_another(tmp_path: Path) -> None:
+    server = start_server("edged", CONFIG, tmp_path)
+    client = connect(server)
+    create(client, "S", 3)
+    add(client, "S", "M", durable_name="M", mem_storage=True)
+    client.ask(client.pull("S", "M", 2)[0], b"", b"+ACK")
+    client.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["S.>"], "retention": "interest"})
+    add(client, "S", "F", durable_name="F")
+    assert client.api("CONSUMER.INFO.S.F")["num_pending"] == 2
+    server.signal(signal.SIGKILL)
+    server.wait_exit()
+    client.close()
+    with running("edged", tmp_path) as again:
+        client = connect(again)
+        assert client.api("CONSUMER.NAMES.S")["consumers"] == ["F"]
+        assert client.api("CONSUMER.INFO.S.F")["num_pending"] == 2
+        assert client.api("STREAM.INFO.S")["state"]["messages"] == 2
+        client.close()
+
+
+def test_that_a_new_consumer_rests_is_told_when_its_request_was_answered(tmp_path: Path) -> None:
+    with running("edged", tmp_path) as server:
+        client = connect(server)
+        create(client, "S", 0)
+        client.subscribe("$JS.EVENT.ADVISORY.CONSUMER.>")
+        config = {"durable_name": "C", "pause_until": "2099-01-01T00:00:00Z"}
+        body = json.dumps({"stream_name": "S", "config": config}).encode()
+        client.publish(b"$JS.API.CONSUMER.CREATE.S.C", b"", body, b"R.made")
+        came = [client.receive().subject for _ in range(3)]
+        assert came == [
+            b"$JS.EVENT.ADVISORY.CONSUMER.CREATED.S.C",
+            b"R.made",
+            b"$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.C",
+        ]
         client.close()

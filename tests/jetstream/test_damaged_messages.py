@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.jetstream.jetstream_servers import running
-from tests.jetstream.raw_client import RawClient
+from tests.jetstream.raw_client import RawClient, block_of
 
 pytestmark = pytest.mark.real
 
+COUNTER_BROKEN = 10172
 LOST = b"what was written here is not what is read"
 
 
@@ -47,3 +48,23 @@ def _damage(journal: Path) -> None:
             path.write_bytes(content)
             return
     raise AssertionError("the message is not in the journal")
+
+
+def test_a_counter_whose_total_cannot_be_read_is_broken_and_the_others_count_on(tmp_path: Path) -> None:
+    with running("edged", tmp_path) as server:
+        client = RawClient(server.host, server.port)
+        client.api("STREAM.CREATE.C", {"name": "C", "subjects": ["c.*"], "allow_msg_counter": True})
+        for subject in ("c.a", "c.b"):
+            note = LOST.decode() if subject == "c.a" else "x"
+            assert client.ask(subject, block_of(Nats_Incr="5", Note=note)).document["val"] == "5"
+        client.close()
+    with running("edged", tmp_path) as again:
+        # It was whole when the store was opened.
+        _damage(next(tmp_path.rglob("journal")))
+        client = RawClient(again.host, again.port)
+        refused = client.ask("c.a", block_of(Nats_Incr="1")).document
+        assert refused["error"]["err_code"] == COUNTER_BROKEN
+        assert client.ask("c.b", block_of(Nats_Incr="1")).document["val"] == "6"
+        assert client.ask("c.a", block_of(Nats_Incr="1")).document["error"]["err_code"] == COUNTER_BROKEN
+        assert "the total of a counter cannot be read account=$G stream=C subject=c.a" in again.log_tail()
+        client.close()

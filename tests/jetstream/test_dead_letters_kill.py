@@ -21,8 +21,8 @@ from tests.servers import start_server
 
 pytestmark = pytest.mark.real
 
-MESSAGES = 150
-ROUNDS = 4
+MESSAGES = 100
+ROUNDS = 3
 BATCH = 20
 WINDOW_NS = 100_000_000
 ACK_WAIT_NS = 100_000_000

@@ -135,7 +135,7 @@ def test_nobody_is_answered_by_a_stream_that_says_so(clients: list[RawClient]) -
         while client.api(f"STREAM.INFO.{name}")["state"]["messages"] < 4:
             pass
     # The end of a fast batch is told nevertheless.
-    ends = [client.until_fence(b"$JS.API.INFO") for client in clients]
+    ends = [[client.receive(), *client.until_fence(b"$JS.API.INFO")] for client in clients]
     assert ends[0] == ends[1]
     assert [one.subject for one in ends[0]] == [b"R.never.b.3.fail.1.2.$FI"]
     compare(clients, name)

@@ -111,6 +111,19 @@ def test_a_source_that_is_added_begins_and_one_that_is_removed_ends(pair: Origin
     pair.assert_same("CHANGED", 6)
 
 
+def test_a_source_that_is_removed_and_added_again_brings_nothing_twice(pair: OriginPair) -> None:
+    source: Document = {"name": "O", "filter_subject": "o.0.*"}
+    config: Document = {"name": "AGAIN", "subjects": ["again"]}
+    pair.api("STREAM.CREATE.AGAIN", {**config, "sources": [source]})
+    for one in pair.both:
+        one.wait_last("AGAIN", 2)
+    pair.api("STREAM.UPDATE.AGAIN", config)
+    pair.publish("o.0.between")
+    pair.publish("again", b"", b"own")
+    pair.api("STREAM.UPDATE.AGAIN", {**config, "sources": [source]})
+    pair.assert_same("AGAIN", 4)
+
+
 def test_a_message_that_is_there_by_its_id_is_not_taken_again(pair: OriginPair) -> None:
     config: Document = {"name": "DEDUPE", "subjects": ["dedupe.>"], "duplicate_window": 60_000_000_000}
     pair.api("STREAM.CREATE.DEDUPE", config)
