@@ -52,6 +52,11 @@ def test_a_subject_with_other_tokens_is_for_no_message(subject: bytes) -> None:
     assert acked_message(subject) == NO_MESSAGE
 
 
+@pytest.mark.parametrize("tail", [b"1.2.3.4", b"1.2.3.4.5.6", b"", b"1"])
+def test_a_subject_of_neither_form_is_for_no_consumer(tail: bytes) -> None:
+    assert prefixes_of(b"$JS.ACK.s.c." + tail) == ()
+
+
 def test_an_account_has_eight_characters() -> None:
     assert len(account_hash("A")) == 8
     assert account_hash("A") != account_hash("B")

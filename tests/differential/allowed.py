@@ -152,6 +152,14 @@ JETSTREAM = (
     Rule("*", "**.pause_remaining", TYPE, "how long until a moment"),
     Rule("*", "**.consumer_detail", SORT, "walks a map"),
     Rule("UNNAMED", "name", TYPE, "drawn by chance"),
+    Rule("METRIC", "ack_time", TYPE, "how long a client took"),
+    Rule("*", "**.mirror.active", TYPE, "how long an origin was silent"),
+    Rule("*", "**.sources.#.active", TYPE, "how long an origin was silent"),
+    Rule("*", "sources", SORT, "walks a map"),
+    Rule("*", "streams.#.sources", SORT, "walks a map"),
+    Rule("*", "**.stream_detail.#.sources", SORT, "walks a map"),
+    Rule("/jsz.origins", "**.api.total", TYPE, "streams of nats-server ask their origins by the API"),
+    Rule("/jsz.origins", "**.api.errors", TYPE, "streams of nats-server ask their origins by the API"),
     Rule("*", "server.flags", TYPE, "what servers of one cluster may expect of each other"),
 )
 
@@ -256,6 +264,26 @@ KEPT: tuple[KeptDifference, ...] = (
         'jetstream_consumers_info: Messages that are removed (STREAM.PURGE.S {"filter":"s.b"})'
         ' ({"ack_policy":"explicit"})',
         _STILL_WAITING,
+    ),
+    KeptDifference(
+        "jetstream_delivery: An answer to the message 0",
+        "no message has the seq 0, and nothing is confirmed for what was not delivered",
+    ),
+    KeptDifference(
+        "jetstream_errors: A server that is full refuses messages",
+        "a limit of the server is kept by the message that would pass it, and one that fits is taken",
+    ),
+    KeptDifference(
+        "jetstream_errors: An empty stream that is changed to begin with its first seq",
+        "a stream that never held a message begins where its configuration says",
+    ),
+    KeptDifference(
+        "jetstream_errors: A stream that begins beyond the seqs that there are",
+        "seqs have 63 bits, and a stream begins where enough of them follow",
+    ),
+    KeptDifference(
+        "jetstream_tracing: *",
+        "messages are not traced: the headers that ask for it are carried like others",
     ),
 )
 

@@ -87,7 +87,8 @@ class _Player:
         if self.case.header.own_server or not info.get("jetstream") or info.get("auth_required"):
             return
         # nats-server removes the directory of an account without streams, also while the next one is made.
-        for directory in self.server.config_path.parent.glob("*/jetstream/*/streams"):
+        directories = list(self.server.config_path.parent.glob("*/jetstream/*/streams"))
+        for directory in directories:
             (directory / "kept").touch()
         connection = Connection(*self._listener("nats"))
         try:
@@ -97,11 +98,18 @@ class _Player:
             )
             answer = connection.frame()
             assert answer is not None and answer.payload is not None
-            for name in json.loads(answer.payload)["streams"] or ():
+            names = json.loads(answer.payload)["streams"] or ()
+            for name in names:
                 connection.send(f"PUB $JS.API.STREAM.DELETE.{name} gone 0\r\n\r\n".encode())
                 connection.frame()
         finally:
             connection.close()
+        # It says so before the files are gone, and a stream of that name would find them.
+        until = time.monotonic() + FRAME_DEADLINE_S
+        while any((directory / name).exists() for directory in directories for name in names):
+            if time.monotonic() > until:
+                break
+            time.sleep(POLL_INTERVAL_S)
 
     def wait_alone(self) -> None:
         """Wait until the connections of the case before are forgotten: this case looks at connections."""

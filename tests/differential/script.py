@@ -41,7 +41,7 @@ ESCAPES = {"r": b"\r", "n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\", "f": b"\
 ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)")
 EACH = re.compile(r"each ([\w ]+): (.*)")
 # The words `publish` or `request`, subjects, header lines in braces, and the payload.
-PUBLISH = re.compile(r"(?:publish|request(?: (\d+))?) ([^=]+?)(?: \{([^}]*)\})? =(?: (.*))?", re.DOTALL)
+PUBLISH = re.compile(r"(?:publish|request(?: (\d+))?) (.+?)(?: \{([^}]*)\})? =(?: (.*))?", re.DOTALL)
 INDENT = "    "  # An indented line continues the line before it: configuration text is written so.
 REPEAT = re.compile(r"<([^<>]+)\*(\d+)>")
 
@@ -204,6 +204,8 @@ def _send_step(connection: str, direction: str, rest: str) -> Step:
         count, subjects, headers, payload = published.groups()
         publish = Publish(connection, subjects, payload or "", headers or "")
         return publish if rest.startswith("publish") else Request(publish, int(count or 1))
+    if direction == ">" and re.match(r"(publish|request) ", rest):
+        raise ScriptError(f"{rest!r} does not say what is published")
     return Send(connection, rest, line=direction == ">")
 
 

@@ -125,6 +125,17 @@ def test_a_line_without_meaning_is_an_error(line: str) -> None:
         parse(f"== T\nsync A\n{line}\n")
 
 
+def test_a_publish_that_cannot_be_read_is_an_error_and_not_sent_as_it_is() -> None:
+    with pytest.raises(script.ScriptError, match="does not say what is published"):
+        parse("== T\nA> request foo text\n")
+
+
+def test_the_subject_of_a_publish_may_hold_equals_signs() -> None:
+    ((step,),) = [case.steps for case in parse("== T\nA> publish foo.bmFtZQ== {Key: value} = a = b\n")]
+    assert isinstance(step, steps.Publish)
+    assert (step.arguments, step.headers, step.payload) == ("foo.bmFtZQ==", "Key: value", "a = b")
+
+
 def test_an_error_names_file_and_line() -> None:
     with pytest.raises(script.ScriptError, match=r"example\.txt:3"):
         parse("== T\nsync A\nnonsense\n")
