@@ -160,6 +160,8 @@ async def _stop(server: Server, listeners: list[Listener], system: SystemService
     for listener in listeners:
         listener.close()
     await trio.sleep(SETTLE_S)
+    if server.jetstream is not None:
+        server.jetstream.leave()
     system.announce_shutdown()
     with trio.move_on_after(DRAIN_S):
         for connection in list(server.connections.values()):

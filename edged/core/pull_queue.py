@@ -107,6 +107,11 @@ class PullQueue:
         self._no_wait_count = 0
         self.due_at_ns = 0
 
+    def leave(self) -> None:
+        """Everyone is told that the server goes, and what was not sent."""
+        self.ended += [(request, statuses.server_shutdown(*request.left())) for request in self._waiting]
+        self.end_all(None)
+
     def _keep(self, kept: list[PullRequest]) -> None:
         self._waiting = deque(kept)
         self._no_wait_count = sum(request.no_wait for request in kept)

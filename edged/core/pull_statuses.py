@@ -47,6 +47,11 @@ def request_timeout(messages: int, size: int) -> bytes:
     return _with_left(b"408 Request Timeout", messages, size)
 
 
+def server_shutdown(messages: int, size: int) -> bytes:
+    """The server leaves, and so much was not sent."""
+    return _with_left(b"409 Server Shutdown", messages, size)
+
+
 def batch_completed(messages: int, size: int) -> bytes:
     """It has all its messages, and they have fewer bytes than it allows."""
     return _with_left(b"409 Batch Completed", messages, size)

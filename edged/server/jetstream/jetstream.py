@@ -123,6 +123,13 @@ class JetStream:
                 watch.look()
             self.server.flush()
 
+    def leave(self) -> None:
+        """Whoever waits for messages is told that the server goes."""
+        for stream in self.streams():
+            for consumer in stream.consumers:
+                consumer.leave()
+        self.server.flush()
+
     def close(self) -> None:
         """Make everything durable that was acknowledged in a weaker mode, and let go of the store."""
         for stream in self.streams():

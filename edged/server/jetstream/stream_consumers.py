@@ -135,6 +135,14 @@ class StreamConsumers:
             if self._consumers.get(consumer.machine.name) is consumer:
                 self.forsake(consumer)
 
+    def unused(self, consumer: Consumer) -> None:
+        """Nobody listens to a consumer any more: it may go before the next tick."""
+        threshold_ns = consumer.config.inactive_threshold
+        if threshold_ns > 0 and self._consumers.get(consumer.machine.name) is consumer:
+            now_ns = self._stream.jetstream.now_ns()
+            self._inactivity.watch(consumer, now_ns)
+            self._stream.alarm.set(now_ns + threshold_ns)
+
     def tell_later(self, consumer: Consumer) -> None:
         """A consumer has something to tell the journal, with the next tick at the latest."""
         self._untold[consumer] = None

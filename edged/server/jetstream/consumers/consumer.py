@@ -151,6 +151,11 @@ class Consumer:
         self.is_stopped = True
         self._cancel()
 
+    def leave(self) -> None:
+        """The server is about to go."""
+        if isinstance(self._side, PullSide):
+            self._side.leave()
+
     def hold(self) -> None:
         """Deliver nothing until reconfigure(): where it is, is about to change."""
         self.is_held = True

@@ -96,6 +96,11 @@ class PullSide:
         self._queue.end_all(status)
         self._send_statuses()
 
+    def leave(self) -> None:
+        """Everybody who waits hears that the server goes, and asks the next one."""
+        self._queue.leave()
+        self._send_statuses()
+
     def unpin(self) -> None:
         """Whoever asks next is pinned."""
         if self._pins is not None:

@@ -126,6 +126,8 @@ class PushSide:
                 self._window = FlowWindow()
             self._consumer.wake()
             self._consumer.plan()
+        else:
+            self._consumer.stream.consumers.unused(self._consumer)
 
     def _has_interest(self) -> bool:
         """As with nats-server only those count who name the subject, not those who listen to many."""
