@@ -7,6 +7,7 @@ configuration file holds no code for reading one.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -69,6 +70,8 @@ def run(arguments: Sequence[str]) -> int:
         return changed
 
     options = reapply(loaded.options if loaded is not None else Options())
+    # Until the daemon listens to signals Ctrl-C just ends it: there is nothing to put in order.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Importing the daemon takes the longest part of the start; a wrong command line should not wait for it.
     from edged.daemon import run as run_daemon
 

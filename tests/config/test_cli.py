@@ -202,13 +202,29 @@ def test_run_hands_options_path_and_flags_to_the_daemon(
     monkeypatch.setattr(daemon, "run", run, raising=False)
     monkeypatch.setitem(sys.modules, "edged.daemon", daemon)
     monkeypatch.setattr(sys, "argv", ["/usr/bin/edged-x"])
+    handler = signal.getsignal(signal.SIGINT)
     assert main(["run", "-c", str(path), "-p", "9"]) == 7
     options, config_path, reapply = started[0]
     assert (options.port, options.server_name, options.executable_name) == (9, "n", "edged-x")
     assert config_path == path
     assert reapply(replace(Options(), port=3, server_name="new")).port == 9
     assert main([]) == 7
+    # Starting changes what Ctrl-C does; here it goes on ending the tests.
+    signal.signal(signal.SIGINT, handler)
     assert started[1][1] is None
+
+
+def test_interrupting_a_start_ends_it_without_a_word() -> None:
+    program = (
+        "import os, signal, sys, types\n"
+        "daemon = types.ModuleType('edged.daemon')\n"
+        "daemon.run = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.modules['edged.daemon'] = daemon\n"
+        "from edged.cli import main\n"
+        "main([])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
 
 
 def test_flags_that_contradict_the_file_are_refused(
