@@ -129,10 +129,14 @@ class LocalCommitter:
         """Whatever is due by the clock; called about every second."""
         self._seal()
         self._catch_up()
-        self._store.turn_if_full(now_ns)
+        is_turn_worth_it = self._store.turn_if_full(now_ns)
         if self._store.is_disk_waiting(now_ns):
             self._look_after_disk(now_ns)
         if not self.is_idle:
+            return
+        if is_turn_worth_it:
+            # Publishes are refused, so nothing else may come that makes the journal turn.
+            self._send(self._store.close_batch(is_sync_needed=True))
             return
         options = self._store.options
         if self._store.has_unsynced and now_ns - self._synced_ns >= options.sync_interval_ns:

@@ -16,9 +16,10 @@ from edged.committer import LocalCommitter
 from edged.core import commands
 from edged.core.space_rules import SpaceLimits
 from edged.core.stream_machine import Outcome
-from edged.store.errors import OutcomeUnknown, StoreError
+from edged.store.errors import OutcomeUnknown, StoreError, StoreFull
 from edged.store.options import StoreOptions
-from edged.store.store import Store
+from edged.store.space import POLL_NS
+from edged.store.store import CYCLE_RETRY_NS, Append, Store
 from tests.lab.slow_disk import DEADLINE_S, SlowDisk
 
 
@@ -374,5 +375,37 @@ def test_the_reserve_is_made_by_the_clock_while_batches_are_on_their_way(always_
     it.committer._upkeep.join(DEADLINE_S)
     assert "reserve" in disk.list("") and it.store.room.governor.is_reserve_held
     it.run_until(lambda: it.committer.is_idle)
+    it.committer.close()
+    it.store.close()
+
+
+def test_full_disk_that_old_journal_files_fill_gets_room_without_anybody_writing() -> None:
+    """As after some unclean starts on a small disk: each has left a file with next to nothing in it."""
+    disk = SlowDisk()
+    space = SpaceLimits(free_bytes_min=2600 * 1024, reserve_bytes=0)
+    options = {"space": space, "journal_file_bytes": 1200 * 1024}
+    for _ in range(3):
+        it = World(disk, **options)
+        it.store.commit([(1, Append(b"a", 0, b"kept"))])
+        disk.end_process()
+    it = World(disk, **options)
+    # What is left of the disk is less than what is to be left free.
+    disk.capacity_bytes = disk.used_bytes() + 2500 * 1024
+    it.now_ns += POLL_NS
+    it.publish(1)
+    assert isinstance(it.outcomes.pop(), StoreFull)
+    for _ in range(20):
+        it.now_ns += 2 * CYCLE_RETRY_NS
+        it.committer.tend(it.now_ns)
+        while not it.committer.is_idle or it.committer._sealing is not None:
+            assert it.woken.acquire(timeout=DEADLINE_S)
+            it.committer.collect()
+    turned = it.store.journal.number
+    it.publish(1)
+    it.committer.flush()
+    it.run_until(lambda: bool(it.outcomes))
+    assert it.outcomes == [4]
+    # It does not go on when that brings nothing any more.
+    assert turned <= 10
     it.committer.close()
     it.store.close()

@@ -6,6 +6,7 @@ see JetStreamOptions for why the default differs from nats-server.
 """
 
 import re
+from collections.abc import Callable
 
 from edged.config.document import ConfigError, Value
 from edged.config.jetstream_options import (
@@ -110,8 +111,13 @@ def _limits(context: Context, value: Value, name: str) -> JetStreamLimits:
     return JetStreamLimits(**read_block(context, value, LIMITS, name))
 
 
-def _reserve(context: Context, value: Value, name: str) -> int | None:
-    return None if value.data == "auto" else size_from_zero(context, value, name)
+def _or_auto(read: Callable[[Context, Value, str], int]) -> Callable[[Context, Value, str], int | None]:
+    """The word auto, or what is read."""
+
+    def read_or_auto(context: Context, value: Value, name: str) -> int | None:
+        return None if value.data == "auto" else read(context, value, name)
+
+    return read_or_auto
 
 
 SEGMENT = Table(
@@ -191,9 +197,9 @@ JETSTREAM = Table(
         key("group_commit_delay", _group_commit_delay, "group_commit_delay_s"),
         key("group_commit_bytes", integer(minimum=4096)),
         key("free_space_min", size_from_zero),
-        key("reserve", _reserve, "reserve_bytes"),
+        key("reserve", _or_auto(size_from_zero), "reserve_bytes"),
         key("shed", _shed, block=SHED),
-        key("journal_file_size", size_between(_MIB, 1024 * _MIB), "journal_file_bytes"),
+        key("journal_file_size", _or_auto(size_between(_MIB, 1024 * _MIB)), "journal_file_bytes"),
         key("segment", _segment, block=SEGMENT),
         key("block_cache_size", size_from_zero, "block_cache_bytes"),
         key("key ek encryption_key", text),

@@ -80,7 +80,7 @@ class JetStreamOptions:
     group_commit_bytes: int = _MIB  # edged only
     free_space_min: int = 64 * _MIB  # edged only: bytes left on the disk below which writes are refused
     reserve_bytes: int | None = None  # edged only; None is 1% of max_store, at least 1 MiB, at most 64 MiB
-    journal_file_bytes: int = 32 * _MIB  # edged only
+    journal_file_bytes: int | None = None  # edged only; None is 1/32 of max_store, from 1 to 32 MiB
     block_cache_bytes: int = 16 * _MIB  # edged only
     segment: SegmentOptions = SegmentOptions()
     shed: ShedOptions = ShedOptions()

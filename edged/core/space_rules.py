@@ -24,6 +24,10 @@ from edged.config.jetstream_options import ShedClass, ShedOptions
 _MIB: Final = 1024 * 1024
 RESERVE_BYTES_MIN: Final = _MIB
 RESERVE_BYTES_MAX: Final = 64 * _MIB
+JOURNAL_FILE_BYTES_MIN: Final = 1024 * 1024
+JOURNAL_FILE_BYTES_MAX: Final = 32 * 1024 * 1024
+# A file of the journal is such a part of the store, unless that is large.
+_JOURNAL_FILES: Final = 32
 # A disk that said it is full is not asked again before this, even if it shows free space: there may be none
 # for us (quotas, no inodes). Short enough that writing resumes within a second of space coming back.
 NO_SPACE_RETRY_NS: Final = 500_000_000
@@ -48,6 +52,18 @@ class SpaceLimits:
 def reserve_bytes_default(store_bytes_max: int) -> int:
     """The size of the reserve file when the configuration does not say: 1% of the store, within bounds."""
     return min(max(store_bytes_max // 100, RESERVE_BYTES_MIN), RESERVE_BYTES_MAX)
+
+
+def journal_file_bytes_default(store_bytes_max: int) -> int:
+    """The size of a journal file when the configuration does not say: less where the store is small.
+
+    A power of two, so that a little more or less space at the next start makes no difference. Some files are
+    there at a time, and after each unclean start there is one more for a while.
+    """
+    if store_bytes_max < 0:
+        return JOURNAL_FILE_BYTES_MAX
+    share = max(store_bytes_max // _JOURNAL_FILES, JOURNAL_FILE_BYTES_MIN)
+    return min(1 << (share.bit_length() - 1), JOURNAL_FILE_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from edged.store.journal_file import (
     KEY_ID_BYTES,
     SALT_BYTES,
     JournalHeader,
+    file_numbers,
     file_path,
     spare_path,
 )
@@ -42,6 +43,8 @@ SPARES_MAX: Final = 2
 """Files kept for another use. More than this are removed, which gives their space back."""
 RECORD_BYTES: Final = 4096
 """What a batch record takes at most, but for stores with very many streams."""
+FILES_MIN: Final = 2
+"""The file in use, and one that the older checkpoint needs: fewer there never are for long."""
 SMALL_FILE_BYTES: Final = 256 * 1024
 """The file used when a full disk has no room for a whole one: enough for commands that free space."""
 
@@ -183,6 +186,11 @@ class Journal:
     def ask_to_turn(self) -> None:
         """Let the next batch begin a new file; for those who may not be in here. Any thread may call it."""
         self._is_turn_asked = True
+
+    def has_old_files(self) -> bool:
+        """Whether there are files that would go if the journal turned, perhaps more than once. OSError."""
+        numbers = file_numbers(self._files.list(JOURNAL))
+        return sum(number <= self.number for number in numbers) > FILES_MIN
 
     @property
     def is_prepared(self) -> bool:

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edged.config.jetstream_options import JetStreamOptions, SegmentOptions, ShedOptions
-from edged.core.space_rules import SpaceLimits, reserve_bytes_default
+from edged.core.space_rules import (
+    JOURNAL_FILE_BYTES_MAX,
+    SpaceLimits,
+    journal_file_bytes_default,
+    reserve_bytes_default,
+)
 from edged.store.box import Keyring
 from edged.store.sealed_frames import TAG_BYTES
 
@@ -28,7 +33,7 @@ USUAL_SEGMENTS: Final = SegmentOptions()
 class StoreOptions:
     """See jetstream{} in edged.conf.example. `now_ns` and `draw_nonce` are the store's clock and chance."""
 
-    journal_file_bytes: int = 32 * 1024 * 1024
+    journal_file_bytes: int = JOURNAL_FILE_BYTES_MAX
     sync: str = SYNC_ALWAYS
     sync_interval_ns: int = 2_000_000_000
     # How long, and up to how many bytes, a batch gathers although the disk is free. With 0 it is written at
@@ -51,8 +56,11 @@ class StoreOptions:
         reserve_bytes = options.reserve_bytes
         if reserve_bytes is None:
             reserve_bytes = reserve_bytes_default(options.max_store)
+        journal_file_bytes = options.journal_file_bytes
+        if journal_file_bytes is None:
+            journal_file_bytes = journal_file_bytes_default(options.max_store)
         return cls(
-            journal_file_bytes=options.journal_file_bytes,
+            journal_file_bytes=journal_file_bytes,
             sync=options.sync,
             sync_interval_ns=int(options.sync_interval_s * 1e9),
             group_commit_delay_ns=int((options.group_commit_delay_s or 0) * 1e9),

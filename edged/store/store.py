@@ -411,12 +411,14 @@ class Store:
             # When the file is needed and still cannot be had, whoever needs it is told.
             self.journal.prepare()
 
-    def turn_if_full(self, now_ns: int) -> None:
-        """On a full disk the journal turns to a new file, so that a checkpoint lets older files go."""
+    def turn_if_full(self, now_ns: int) -> bool:
+        """On a full disk the next batch begins a new file; whether a checkpoint will let older files go."""
         is_waiting = self._border is not None or self._cycle is not None
-        if self.room.governor.is_full and not is_waiting and now_ns >= self._cycle_not_before_ns:
-            self._cycle_not_before_ns = now_ns + CYCLE_RETRY_NS
-            self.journal.ask_to_turn()
+        if not self.room.governor.is_full or is_waiting or now_ns < self._cycle_not_before_ns:
+            return False
+        self._cycle_not_before_ns = now_ns + CYCLE_RETRY_NS
+        self.journal.ask_to_turn()
+        return self.journal.has_old_files()
 
     def maintain(self) -> None:
         """Run a cycle here and now, if one is due."""

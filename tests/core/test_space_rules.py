@@ -15,6 +15,7 @@ from edged.core.space_rules import (
     SpaceLimits,
     SpaceRules,
     StreamSpace,
+    journal_file_bytes_default,
     reserve_bytes_default,
 )
 
@@ -93,6 +94,21 @@ def test_clock_set_back_does_not_keep_the_store_closed() -> None:
 )
 def test_reserve_is_a_hundredth_of_the_store_within_bounds(store_bytes_max: int, expected: int) -> None:
     assert reserve_bytes_default(store_bytes_max) == expected
+
+
+@pytest.mark.parametrize(
+    ("store_bytes_max", "expected"),
+    [
+        (-1, 32 * MIB),
+        (0, MIB),
+        (32 * MIB, MIB),
+        (160 * MIB, 4 * MIB),
+        (1024 * MIB, 32 * MIB),
+        (1 << 50, 32 * MIB),
+    ],
+)
+def test_journal_file_is_a_small_part_of_the_store(store_bytes_max: int, expected: int) -> None:
+    assert journal_file_bytes_default(store_bytes_max) == expected
 
 
 # --- what is shed ---

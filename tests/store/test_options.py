@@ -42,7 +42,10 @@ SHED = ShedOptions(95, 70, (ShedClass("bulk", ("LOG*",)),))
 # Each field of the block with another value than its default, and what a store then has.
 CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "max_memory": (5 * MIB, {"memory_bytes_max": 5 * MIB}),
-    "max_store": (900 * MIB, {"space": SpaceLimits(900 * MIB, 64 * MIB, 9 * MIB)}),
+    "max_store": (
+        900 * MIB,
+        {"space": SpaceLimits(900 * MIB, 64 * MIB, 9 * MIB), "journal_file_bytes": 16 * MIB},
+    ),
     "sync": ("os", {"sync": SYNC_OS}),
     "sync_interval_s": (0.5, {"sync_interval_ns": 500_000_000}),
     "group_commit_delay_s": (0.003, {"group_commit_delay_ns": 3_000_000}),
