@@ -139,6 +139,9 @@ def frame_lines(frame: Frame, where: str = "") -> list[str]:
         if lines is not None:
             # Internal services put two spaces before the sizes; clients split on any number of them.
             head = re.sub(rb" +\d+$", b" #", re.sub(rb" +", b" ", frame.line) if block else frame.line)
+            if TIME_HEADER.search(block):
+                # The size of the block, too: a time is shorter if it ends in zeros.
+                head = re.sub(rb" \d+ #$", b" # #", head)
             shown = [show(_without_chance(block))] if block else []
             return [show(head + frame.line_end), *shown, *lines, show(frame.payload_end)]
     if frame.payload is None:

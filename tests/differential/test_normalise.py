@@ -121,12 +121,14 @@ def test_the_answer_inside_of_an_audit_is_compared_as_json() -> None:
     assert json_lines(audits[0], "ADVISORY") == json_lines(audits[1], "ADVISORY")
 
 
-def test_a_time_in_a_header_and_the_size_it_gives_are_not_compared() -> None:
+@pytest.mark.parametrize("document", [b"", b'{"a":1}'])
+def test_a_time_in_a_header_and_the_size_it_gives_are_not_compared(document: bytes) -> None:
     blocks = [b"NATS/1.0\r\nNats-Time-Stamp: %b\r\n\r\n" % time.encode() for time in TIMES]
     frames = [
-        Frame(b"HMSG a 1 %d %d" % (len(block), len(block)), b"\r\n", block, b"\r\n") for block in blocks
+        Frame(b"HMSG a 1 %d %d" % (len(block), len(block + document)), b"\r\n", block + document, b"\r\n")
+        for block in blocks
     ]
-    assert frame_lines(frames[0]) == frame_lines(frames[1])
+    assert frame_lines(frames[0], "a") == frame_lines(frames[1], "a")
 
 
 def test_long_bytes_are_shown_by_length_and_digest() -> None:
