@@ -188,8 +188,12 @@ class Journal:
         self._is_turn_asked = True
 
     def has_old_files(self) -> bool:
-        """Whether there are files that would go if the journal turned, perhaps more than once. OSError."""
-        numbers = file_numbers(self._files.list(JOURNAL))
+        """Whether there are files that would go if the journal turned, perhaps more than once."""
+        try:
+            numbers = file_numbers(self._files.list(JOURNAL))
+        except OSError:
+            # A disk that does not even say that is not helped by writing to it.
+            return False
         return sum(number <= self.number for number in numbers) > FILES_MIN
 
     @property

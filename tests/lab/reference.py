@@ -55,7 +55,7 @@ class Done:
 
 @dataclass(slots=True)
 class Reference:
-    """A store on a disk that nobody has open. `doubtful` is what was written last if it was killed."""
+    """A store on a disk that nobody has open. `doubtful`: where the last write began if it was killed."""
 
     name: str
     disk: FakeDisk

@@ -314,3 +314,27 @@ def test_a_file_under_the_name_of_another_is_not_taken_for_a_free_one() -> None:
     chain, parts = read(disk)
     assert chain.strange == [4] and chain.unused == []
     assert [body[:1] for body in bodies(parts)] == [b"0", b"1"]
+
+
+class UnlistableDisk(FakeDisk):
+    """Does not say which files there are, once it is told so."""
+
+    is_unlistable = False
+
+    def list(self, directory: str) -> list[str]:
+        if self.is_unlistable:
+            raise OSError(errno.EIO, "bad disk")
+        return super().list(directory)
+
+
+def test_a_disk_that_does_not_list_its_files_has_none_that_could_go() -> None:
+    disk = UnlistableDisk()
+    disk.make_directory(JOURNAL)
+    journal = journal_on(disk)
+    for text in (b"one", b"two", b"three"):
+        commit(journal, text)
+        journal.rotate()
+    commit(journal, b"four")
+    assert journal.has_old_files()
+    disk.is_unlistable = True
+    assert not journal.has_old_files()
