@@ -34,6 +34,8 @@ INPUTS ?= 1000000
 STATES ?= 1000000
 # Of `make kill` and `make power-cut`: how often.
 ROUNDS ?= 100
+# Of `make sim`: how many clusters.
+SEEDS ?= 10000
 # Of `make test`, `make check` and `make bench`: passed on to pytest or to the benchmarks.
 ARGS ?=
 
@@ -121,6 +123,10 @@ crash: venv ## Cut the store's power, flip each of its bits, fail each of its fi
 	  echo "python -m tests.lab $$part"; $(VENV_PYTHON) -m tests.lab $$part $(ARGS) || status=1; \
 	done; \
 	exit $$status
+
+.PHONY: sim
+sim: venv ## Run clusters in the simulator, with faults of every kind. SEEDS=10000
+	$(VENV_PYTHON) -m tests.sim --seeds $(SEEDS) --workers 2 $(ARGS)
 
 .PHONY: kill
 kill: venv ## Kill edged while clients publish, and while they fetch and acknowledge. ROUNDS=100 times each.

@@ -1,0 +1,496 @@
+"""A node of one group: elections, and who of its parts has the word.
+
+Rules: nothing here reads a clock, draws a number or does I/O. Whatever happens is told by tick(), step(),
+propose() and the like; what is to be done about it is taken by ready() and, once durable, confirmed by
+persisted().
+Invariants: the term never falls; one vote per term; only a candidate that a quorum voted for leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from hub.raft.following import Following
+from hub.raft.leadership import Leadership
+from hub.raft.log import Log, Recovered
+from hub.raft.members import Members, NodeId
+from hub.raft.messages import (
+    Append,
+    AppendReply,
+    HardState,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    ReadReply,
+    ReadRequest,
+    RejoinReply,
+    RejoinRequest,
+    Snapshot,
+    SnapshotPart,
+    SnapshotReply,
+    TransferNow,
+    VoteReply,
+    VoteRequest,
+)
+from hub.raft.options import RaftOptions
+from hub.raft.ready import Ready
+from hub.raft.worklist import Worklist
+
+NOBODY: Final[NodeId] = 0
+_FROM_LEADER: Final = (Append, Heartbeat, SnapshotPart)
+
+
+class Role(Enum):
+    """What a node is at the moment. A TRIAL asks whether an election could be won before it holds one."""
+
+    FOLLOWER = 1
+    TRIAL = 2
+    CANDIDATE = 3
+    LEADER = 4
+
+
+class Raft:
+    """One member of one group."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        hard_state: HardState,
+        recovered: Recovered,
+        options: RaftOptions,
+        draw: Callable[[int, int], int],
+        now_ms: int,
+        *,
+        boot: int = 0,
+        must_rejoin: bool = False,
+    ) -> None:
+        self.node = node
+        self.term = hard_state.term
+        self.vote = hard_state.vote
+        self.role = Role.FOLLOWER
+        self.leader = NOBODY
+        # A node that lost records may vote, as it knows where its log ends, but must not lead.
+        self.is_fit = True
+        self.log = Log(recovered)
+        self._work = Worklist(self.log, hard_state)
+        self._following = Following(self._work)
+        self._leadership: Leadership | None = None
+        self._options = options
+        self._draw = draw
+        self._votes: dict[NodeId, bool] = {}
+        # The Ready that has its vote for itself; 0: the next one, None: there is none under way.
+        self._own_vote_number: int | None = None
+        # When the leader was last heard of; None if there is none to be heard of.
+        self._heard_ms: int | None = None
+        self._is_quiet = False
+        self._election_due_ms = 0
+        self._asked_reads: set[int] = set()
+        self._boot = boot
+        # It may have confirmed what it has forgotten: no vote before it is as complete as the leader was.
+        self.must_rejoin = must_rejoin
+        # What it has to reach for that, and the Ready that brings it there.
+        self._rejoin_index: int | None = None
+        self._rejoin_number: int | None = None
+        # Up to where the log is known to be that of the present leader.
+        self._agreed_index = 0
+        self._is_work_waiting = True
+        self._restart_election_timer(now_ms)
+        if self.members.deciding == {node}:
+            # Nobody else could lead, so there is nobody to wait for.
+            self._election_due_ms = now_ms
+
+    # --- what others ask ---
+
+    @property
+    def members(self) -> Members:
+        """The members by the last entry that names them."""
+        return self.log.members
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is sent, and nothing missed, until something happens."""
+        return self._leadership.is_quiet if self._leadership is not None else self._is_quiet
+
+    @property
+    def due_ms(self) -> int | None:
+        """When tick() is wanted; None: not before something happens."""
+        if self._leadership is not None:
+            return self._leadership.due_ms
+        return None if self._is_quiet or not self._may_campaign() else self._election_due_ms
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether something happened since ready() was called."""
+        return self._is_work_waiting
+
+    @property
+    def lowest_match(self) -> int:
+        """What every other member is known to have; without leading nothing is."""
+        return self._leadership.lowest_match if self._leadership is not None else 0
+
+    @property
+    def can_propose(self) -> bool:
+        """Whether propose() puts commands into the log."""
+        leadership = self._leadership
+        return leadership is not None and not leadership.is_handing_over and not leadership.is_over
+
+    def propose(self, count: int, size: int, now_ms: int) -> int | None:
+        """Put commands into the log; the index of the first, or None if this is not the leader's to do."""
+        if self._leadership is None or not self.can_propose:
+            return None
+        self._leadership.wake(now_ms)
+        self._is_work_waiting = True
+        return self._leadership.propose(count, size)
+
+    def change(self, voters: frozenset[NodeId], learners: frozenset[NodeId], now_ms: int) -> bool:
+        """Have these members; False if not the leader, or while an earlier change is under way."""
+        if self._leadership is None or self._leadership.is_over:
+            return False
+        self._leadership.wake(now_ms)
+        self._is_work_waiting = True
+        return self._leadership.change(voters, learners)
+
+    def read(self, token: int, now_ms: int) -> None:
+        """Ask from which index on a read may be answered; Ready.reads has the answer."""
+        self._is_work_waiting = True
+        if self._leadership is not None:
+            self._leadership.wake(now_ms)
+            self._leadership.read(self.node, token)
+        elif self.leader == NOBODY:
+            self._work.answer_read(token, -1)
+        else:
+            self._asked_reads.add(token)
+            self._work.send(self.leader, ReadRequest(self.term, token))
+
+    def transfer(self, to: NodeId, now_ms: int) -> bool:
+        """Have another voter lead; False if this is not the leader or the other cannot."""
+        if self._leadership is None:
+            return False
+        self._leadership.wake(now_ms)
+        self._is_work_waiting = True
+        return self._leadership.transfer(to, now_ms)
+
+    def suspect(self, peer: NodeId, now_ms: int) -> None:
+        """The link to that node broke. If it leads, there may be an election soon."""
+        if self._leadership is not None:
+            self._leadership.wake(now_ms)
+            self._is_work_waiting = True
+        elif peer == self.leader:
+            self._is_quiet = False
+            self._heard_ms = None
+            self._election_due_ms = now_ms + self._draw(0, self._options.heartbeat_ms)
+
+    def set_fit(self, is_fit: bool, now_ms: int) -> None:
+        """Say whether this node could lead; one that cannot hands over."""
+        self.is_fit = is_fit
+        if is_fit or self.role is Role.FOLLOWER:
+            return
+        self._is_work_waiting = True
+        if self._leadership is not None:
+            self._leadership.wake(now_ms)
+            if self._leadership.transfer_to_best(now_ms):
+                return
+        self._follow(self.term, NOBODY, now_ms)
+
+    def offer_snapshot(self, peer: NodeId, snapshot: Snapshot, now_ms: int) -> None:
+        """The answer to Ready.snapshots_wanted."""
+        if self._leadership is not None:
+            self._leadership.wake(now_ms)
+            self._leadership.offer_snapshot(peer, snapshot)
+            self._is_work_waiting = True
+
+    def forget(self, index: int) -> None:
+        """Entries up to `index` are applied, and their state is kept in another way."""
+        self.log.forget(index)
+
+    # --- the work ---
+
+    def ready(self, now_ms: int) -> Ready:
+        """Everything there is to do by now."""
+        self._is_work_waiting = False
+        leadership = self._leadership
+        if leadership is not None:
+            leadership.gather()
+            if leadership.is_over:
+                self._follow(self.term, NOBODY, now_ms)
+        ready = self._work.take(HardState(self.term, self.vote))
+        if self._rejoin_number == 0:
+            self._rejoin_number = ready.number
+        if self._own_vote_number == 0:
+            self._own_vote_number = ready.number
+        return ready
+
+    def persisted(self, ready: Ready, now_ms: int) -> None:
+        """What was taken as `ready` is durable."""
+        if self._work.persisted(ready):
+            self._is_work_waiting = True
+        if self._own_vote_number and ready.number >= self._own_vote_number:
+            self._own_vote_number = None
+            if self.role is Role.CANDIDATE:
+                self._count_vote(self.node, True, now_ms)
+        if self._rejoin_number and ready.number >= self._rejoin_number:
+            self.must_rejoin = False
+            self._stop_rejoining()
+            self._restart_election_timer(now_ms)
+        if self._leadership is not None:
+            self._leadership.commit_what_is_agreed()
+
+    # --- time ---
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due."""
+        if self._leadership is not None:
+            self._leadership.tick(now_ms)
+            self._is_work_waiting = True
+            if not self.is_fit and not self._leadership.is_handing_over:
+                # The other did not take over in time, but anyone is better.
+                self._follow(self.term, NOBODY, now_ms)
+        elif self._may_campaign() and not self._is_quiet and now_ms >= self._election_due_ms:
+            self._campaign(now_ms, is_trial=True)
+
+    def _restart_election_timer(self, now_ms: int) -> None:
+        election_ms = self._options.election_ms
+        self._election_due_ms = now_ms + self._draw(election_ms, 2 * election_ms)
+
+    # --- roles ---
+
+    def _may_campaign(self) -> bool:
+        """Whether it could lead. One that leaves still may, until that is committed (thesis, 4.2.2)."""
+        if not self.is_fit or self.must_rejoin:
+            return False
+        if self.node in self.log.members.deciding:
+            return True
+        return any(self.node in members.deciding for members in self.log.possible_members)
+
+    def _follow(self, term: int, leader: NodeId, now_ms: int) -> None:
+        """Be a follower; in a new term without having voted."""
+        assert term >= self.term, (term, self.term)
+        if term > self.term:
+            self.term, self.vote = term, NOBODY
+            self._fail_asked_reads()
+            self._stop_rejoining()
+        if self._leadership is not None:
+            self._leadership.give_up()
+            self._leadership = None
+        if leader != self.leader or self.role is not Role.FOLLOWER:
+            self._fail_asked_reads()
+            self._stop_rejoining()
+        self.role = Role.FOLLOWER
+        self.leader = leader
+        self._is_quiet = False
+        self._heard_ms = None
+        self._is_work_waiting = True
+        self._restart_election_timer(now_ms)
+
+    def _campaign(self, now_ms: int, *, is_trial: bool, is_transfer: bool = False) -> None:
+        """Ask the others for their votes, or first whether they would give them."""
+        term = self.term + 1
+        if is_trial:
+            self.role = Role.TRIAL
+        else:
+            self.role = Role.CANDIDATE
+            self.term, self.vote = term, self.node
+        self.leader = NOBODY
+        self._heard_ms = None
+        self._is_quiet = False
+        self._fail_asked_reads()
+        self._stop_rejoining()
+        self._is_work_waiting = True
+        self._restart_election_timer(now_ms)
+        self._votes = {}
+        request = VoteRequest(term, self.log.last, self.log.last_term, is_trial, is_transfer)
+        for node in sorted(self.members.deciding - {self.node}):
+            self._work.send(node, request)
+        if is_trial:
+            self._count_vote(self.node, True, now_ms)
+        else:
+            # Its own vote counts once it is durable: else it could lead twice in one term.
+            self._own_vote_number = 0
+
+    def _count_vote(self, node: NodeId, is_granted: bool, now_ms: int) -> None:
+        self._votes.setdefault(node, is_granted)
+        granted = {voter for voter, answer in self._votes.items() if answer}
+        if self.members.is_quorum(granted):
+            if self.role is Role.TRIAL:
+                self._campaign(now_ms, is_trial=False)
+            else:
+                self._lead(now_ms)
+        elif self.members.is_hopeless(self._votes.keys() - granted):
+            self._follow(self.term, NOBODY, now_ms)
+
+    def _lead(self, now_ms: int) -> None:
+        assert self.role is Role.CANDIDATE, self.role
+        self.role = Role.LEADER
+        self._is_work_waiting = True
+        self.leader = self.node
+        self._leadership = Leadership(self.node, self.term, self._work, self._options, now_ms)
+
+    # --- messages ---
+
+    def step(self, sender: NodeId, message: Message, now_ms: int) -> None:
+        """Another member said something."""
+        self._is_work_waiting = True
+        if self._leadership is not None and type(message) is not HeartbeatReply:
+            self._leadership.wake(now_ms)
+        if message.term < self.term:
+            self._answer_old(sender, message)
+            return
+        if type(message) is VoteRequest:
+            self._on_vote_request(sender, message, now_ms)
+            return
+        if message.term > self.term and not (
+            type(message) is VoteReply and message.is_trial and message.is_granted
+        ):
+            leader = sender if type(message) in _FROM_LEADER else NOBODY
+            self._follow(message.term, leader, now_ms)
+        if type(message) in _FROM_LEADER:
+            self._hear_of_leader(sender, now_ms)
+        _HANDLERS[type(message)](self, sender, message, now_ms)
+
+    def _answer_old(self, sender: NodeId, message: Message) -> None:
+        """Somebody who missed a term is told of it, so that it can take part again."""
+        if type(message) in _FROM_LEADER:
+            self._work.send(sender, AppendReply(self.term, 0, is_refused=True))
+        elif type(message) is VoteRequest:
+            self._work.send(sender, VoteReply(self.term, message.is_trial, is_granted=False))
+
+    def _hear_of_leader(self, sender: NodeId, now_ms: int) -> None:
+        assert self._leadership is None, (self.node, sender, self.term)
+        if self.leader != sender or self.role is not Role.FOLLOWER:
+            assert self.leader in (NOBODY, sender), (self.leader, sender, self.term)
+            self._follow(self.term, sender, now_ms)
+        self._heard_ms = now_ms
+        self._is_quiet = False
+        self._restart_election_timer(now_ms)
+        if self.must_rejoin and self._rejoin_index is None:
+            self._work.send(sender, RejoinRequest(self.term, self._boot))
+
+    def _has_leader(self, now_ms: int) -> bool:
+        """Whether a leader was heard of so lately that nobody needs another one (thesis, 4.2.3)."""
+        if self._leadership is not None or self._is_quiet:
+            return True
+        return self._heard_ms is not None and now_ms - self._heard_ms < self._options.election_ms
+
+    def _on_vote_request(self, sender: NodeId, request: VoteRequest, now_ms: int) -> None:
+        if not request.is_transfer and sender != self.leader and self._has_leader(now_ms):
+            if self._is_quiet:
+                # If the leader is gone, that will show now.
+                self._is_quiet = False
+                self._heard_ms = now_ms
+                self._restart_election_timer(now_ms)
+            return
+        if not request.is_trial and request.term > self.term:
+            self._follow(request.term, NOBODY, now_ms)
+        is_complete = self.log.is_behind(request.last_index, request.last_term)
+        if request.is_trial:
+            is_granted = request.term > self.term and is_complete and not self.must_rejoin
+            term = request.term if is_granted else self.term
+            self._work.send(sender, VoteReply(term, True, is_granted))
+            return
+        is_free = self.vote == sender or (self.vote == NOBODY and self.leader == NOBODY)
+        is_granted = is_free and is_complete and not self.must_rejoin
+        if is_granted:
+            self.vote = sender
+            self._restart_election_timer(now_ms)
+        self._work.send(sender, VoteReply(self.term, False, is_granted))
+
+    def _on_vote_reply(self, sender: NodeId, reply: VoteReply, now_ms: int) -> None:
+        if reply.is_trial:
+            is_current = self.role is Role.TRIAL and (not reply.is_granted or reply.term == self.term + 1)
+        else:
+            is_current = self.role is Role.CANDIDATE
+        if is_current:
+            self._count_vote(sender, reply.is_granted, now_ms)
+
+    def _on_append(self, sender: NodeId, message: Append, now_ms: int) -> None:
+        agreed = self._following.append(sender, self.term, message)
+        self._note_agreement(agreed)
+
+    def _on_heartbeat(self, sender: NodeId, message: Heartbeat, now_ms: int) -> None:
+        log = self.log
+        # The leader knows that this much is here; a node that forgot has to hear it again first.
+        if not self.must_rejoin:
+            log.commit = max(log.commit, min(message.commit, log.last))
+        self._is_quiet = message.is_quiet and log.commit == log.last == log.stable == message.commit
+        self._work.send(sender, HeartbeatReply(self.term, message.round))
+
+    def _on_snapshot_part(self, sender: NodeId, message: SnapshotPart, now_ms: int) -> None:
+        if self._following.take_part(sender, self.term, message):
+            self._note_agreement(message.snapshot.index)
+
+    def _on_append_reply(self, sender: NodeId, reply: AppendReply, now_ms: int) -> None:
+        if self._leadership is not None:
+            self._leadership.on_append_reply(sender, reply)
+
+    def _on_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply, now_ms: int) -> None:
+        if self._leadership is not None:
+            self._leadership.on_heartbeat_reply(sender, reply)
+
+    def _on_snapshot_reply(self, sender: NodeId, reply: SnapshotReply, now_ms: int) -> None:
+        if self._leadership is not None:
+            self._leadership.on_snapshot_reply(sender, reply)
+
+    def _on_transfer_now(self, sender: NodeId, message: TransferNow, now_ms: int) -> None:
+        if self._leadership is None and self._may_campaign():
+            self._campaign(now_ms, is_trial=False, is_transfer=True)
+
+    def _on_read_request(self, sender: NodeId, request: ReadRequest, now_ms: int) -> None:
+        if self._leadership is not None:
+            self._leadership.read(sender, request.token)
+
+    def _on_read_reply(self, sender: NodeId, reply: ReadReply, now_ms: int) -> None:
+        if reply.token in self._asked_reads:
+            self._asked_reads.discard(reply.token)
+            self._work.answer_read(reply.token, reply.index)
+
+    def _fail_asked_reads(self) -> None:
+        for token in sorted(self._asked_reads):
+            self._work.answer_read(token, -1)
+        self._asked_reads.clear()
+
+    # --- coming back with a log that may lack what it had ---
+
+    def _on_rejoin_request(self, sender: NodeId, request: RejoinRequest, now_ms: int) -> None:
+        if self._leadership is not None:
+            self._leadership.on_rejoin(sender, request)
+
+    def _on_rejoin_reply(self, sender: NodeId, reply: RejoinReply, now_ms: int) -> None:
+        if (
+            self.must_rejoin
+            and reply.boot == self._boot
+            and sender == self.leader
+            and self._rejoin_index is None
+        ):
+            self._rejoin_index = reply.index
+            self._note_agreement(None)
+
+    def _note_agreement(self, agreed: int | None) -> None:
+        if agreed is not None and agreed > self._agreed_index:
+            self._agreed_index = agreed
+        if self._rejoin_index is None or self._rejoin_number is not None:
+            return
+        if self._agreed_index >= self._rejoin_index:
+            # The next Ready has it.
+            self._rejoin_number = 0
+
+    def _stop_rejoining(self) -> None:
+        self._rejoin_index = self._rejoin_number = None
+        self._agreed_index = 0
+
+
+_HANDLERS: Final[dict[type, Callable[..., None]]] = {
+    VoteReply: Raft._on_vote_reply,
+    Append: Raft._on_append,
+    AppendReply: Raft._on_append_reply,
+    Heartbeat: Raft._on_heartbeat,
+    HeartbeatReply: Raft._on_heartbeat_reply,
+    SnapshotPart: Raft._on_snapshot_part,
+    SnapshotReply: Raft._on_snapshot_reply,
+    TransferNow: Raft._on_transfer_now,
+    ReadRequest: Raft._on_read_request,
+    ReadReply: Raft._on_read_reply,
+    RejoinRequest: Raft._on_rejoin_request,
+    RejoinReply: Raft._on_rejoin_reply,
+}
