@@ -27,6 +27,11 @@ def test_a_hundred_thousand_steps_are_as_the_model_says() -> None:
     print(f"seed {seed}: {counts.total()} steps, {dict(counts)}")
 
 
+def test_an_acknowledgement_of_all_settles_what_was_given_up_below_the_floor() -> None:
+    """It was confirmed, and had no effect: in this walk with nothing pending, and some given up behind."""
+    Walk(777754).run(1000)
+
+
 # --- the model can tell ---
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.jetstream.jetstream_servers import CONFIG, kept
-from tests.jetstream.raw_client import RawClient
+from tests.jetstream.raw_client import DEADLINE_S, RawClient
 from tests.jetstream.snapshot_client import SnapshotClient
 from tests.servers import start_server
 
@@ -87,6 +88,10 @@ def _letters(client: RawClient) -> int:
 
 
 def _check(client: RawClient) -> None:
+    # Whoever listens hears of a letter before the stream has it on its disk.
+    deadline = time.monotonic() + DEADLINE_S
+    while _letters(client) < MESSAGES:
+        assert time.monotonic() < deadline
     found = Counter(
         line
         for message in kept(client, "D")

@@ -118,7 +118,8 @@ class Acks:
         if not 0 < seq < machine.next_seq:
             return
         if self._is_all:
-            is_news = seq > machine.ack_floor.stream_seq
+            # Below the floor there may be messages that were given up: they are still to be settled.
+            is_news = seq > machine.ack_floor.stream_seq or seq >= machine.lowest_known
         else:
             is_news = seq in machine.pending or seq in machine.deliveries
             if self._sampled_percent and seq in machine.pending:
