@@ -52,15 +52,15 @@ def filled(client: SnapshotClient) -> str:
     return name
 
 
-def told(server: RunningServer, act: Act, last: str) -> list[tuple[str, Any]]:
-    """The advisories up to the `last` one while a client acts: their subjects, and what they say."""
+def told(server: RunningServer, act: Act, *awaited: str) -> list[tuple[str, Any]]:
+    """The advisories until all `awaited` ones have come while a client acts: their subjects, and what they say."""
     listener = SnapshotClient(server.host, server.port)
     listener.subscribe(ADVISORIES + ">")
     listener.api("INFO")
     client = SnapshotClient(server.host, server.port, name="worker", lang="script", version="2")
     act(client)
     found: list[tuple[str, Any]] = []
-    while not found or not found[-1][0].startswith(last):
+    while not set(awaited) <= set(words(found)):
         arrived = listener.receive()
         subject = arrived.subject.decode()
         if subject.startswith(ADVISORIES):
@@ -129,10 +129,11 @@ def test_a_restore_is_told_with_its_size_and_the_stream_that_came_of_it(
     def act(client: SnapshotClient) -> None:
         assert "error" not in client.restore(answer["config"], answer["state"], data)
 
-    both = [told(server, act, "RESTORE_COMPLETE") for server in servers]
-    assert both[0] == both[1]
-    assert words(both[0]) == ["RESTORE_CREATE", "CREATED", "RESTORE_COMPLETE"]
-    assert ("bytes", len(data)) in both[0][-1][1]
+    both = [told(server, act, "CREATED", "RESTORE_COMPLETE") for server in servers]
+    # nats-server tells of the stream from a thread of its own: sometimes after the end of the restore.
+    assert sorted(both[0]) == sorted(both[1])
+    assert words(both[1]) == ["RESTORE_CREATE", "CREATED", "RESTORE_COMPLETE"]
+    assert ("bytes", len(data)) in both[1][-1][1]
 
 
 @pytest.mark.parametrize("size", [0, 700, 5000])
