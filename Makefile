@@ -32,7 +32,9 @@ HTTP_PORT ?= 8222
 INPUTS ?= 1000000
 # Of `make crash`: how many power cuts.
 STATES ?= 1000000
-# Of `make kill` and `make power-cut`: how often.
+# Of `make kill`, `make power-cut`, `make jepsen` and `make failover`: how often.
+jepsen: ROUNDS ?= 20
+failover: ROUNDS ?= 50
 ROUNDS ?= 100
 # Of `make sim`: how many clusters.
 SEEDS ?= 10000
@@ -66,12 +68,23 @@ run: $(STAMPS)/run ## Start an edge daemon on 127.0.0.1 with its state in ./data
 .PHONY: test
 test: venv lint $(NODE)/node_modules/.stamp ## Run every test, with PyPI, Debian's packages and npm at hand.
 	@mkdir -p $(RESULTS)
-	@PYTHON=$(PYTHON) tools/system-packages filesystems
+	@PYTHON=$(PYTHON) tools/system-packages filesystems network
 	@test "$$(id -u)" = 0 || echo $(ROOT_HINT)
+	@# Tests with real servers wait most of the time: those without run beside them, and are shown at the end.
 	@status=0; \
-	$(PYTEST) -m "not extra" --junitxml=$(RESULTS)/test.xml $(ARGS) || status=1; \
-	echo "Once more what has a twin, in pure Python:"; \
-	EDGED_PURE=1 $(PYTEST) -m "not extra and not slow" --junitxml=$(RESULTS)/test-pure.xml \
+	$(MAKE) --no-print-directory test-alone >$(RESULTS)/test-alone.txt 2>&1 & beside=$$!; \
+	$(PYTEST) -m "real and not extra" --junitxml=$(RESULTS)/test-real.xml $(ARGS) || status=1; \
+	echo "Waiting for the tests without servers, which ran beside these:"; \
+	wait $$beside || status=1; \
+	cat $(RESULTS)/test-alone.txt; \
+	exit $$status
+
+.PHONY: test-alone
+test-alone: venv ## Run the tests that need no servers or programs, then once more those of code with a twin, in pure Python.
+	@mkdir -p $(RESULTS)
+	@status=0; \
+	$(PYTEST) -p no:cacheprovider -m "not real and not extra" --junitxml=$(RESULTS)/test.xml $(ARGS) || status=1; \
+	EDGED_PURE=1 $(PYTEST) -p no:cacheprovider -m "not extra and not slow" --junitxml=$(RESULTS)/test-pure.xml \
 	  tests/core tests/server tests/store tests/lab/test_store_model.py $(ARGS) || status=1; \
 	exit $$status
 
@@ -146,6 +159,17 @@ power-cut: venv ## Cut the power of ext4 and xfs below the store, and below edge
 	done; done; \
 	exit $$status
 
+.PHONY: jepsen
+jepsen: venv ## Break clusters of the hub as Jepsen does: kills, partitions, damage, power cuts. Needs root. ROUNDS=20
+	@PYTHON=$(PYTHON) tools/system-packages filesystems network
+	$(VENV_PYTHON) -m tests.jepsen all --rounds $(ROUNDS) $(ARGS)
+
+.PHONY: failover
+failover: venv ## Kill the leader of a stream under load: how long publishes fail, beside nats-server. ROUNDS=50
+	@for server in edged-hub nats-server; do \
+	  $(VENV_PYTHON) -m benchmarks.failover --server $$server --rounds $(ROUNDS) $(ARGS); \
+	done
+
 .PHONY: venv
 venv: $(STAMPS)/native ## Build .venv: the daemon, its native twin, and all that develops and tests it.
 
@@ -159,7 +183,7 @@ clean: ## Remove all that make has built. ./data stays.
 
 PURE_HINT := "No native twin: edged runs in pure Python, which is slower. 'make venv' gets a compiler and builds it."
 
-ROOT_HINT := "Not root: tests that mount filesystems (tests/disks) are skipped. 'sudo make test' runs them, too."
+ROOT_HINT := "Not root: tests that mount filesystems or make networks (tests/disks, tests/jepsen) are skipped. 'sudo make test' runs them, too."
 
 $(STAMPS)/venv:
 	@PYTHON=$(PYTHON) tools/system-packages python venv

@@ -15,7 +15,7 @@ from benchmarks.procfs import raise_open_files_limit
 from benchmarks.profiling import ProfilerError, find_profiler
 from benchmarks.results import Measurement, Summary, summarise
 from benchmarks.runner import Run, run_all
-from benchmarks.servers import REFERENCE, SERVER_NAMES, find_kinds
+from benchmarks.servers import CLUSTER_NAMES, HUB, REFERENCE, SERVER_NAMES, find_kinds
 from benchmarks.workloads.registry import WORKLOADS
 from benchmarks.workloads.stage import Load, Workload
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.list:
         for workload in WORKLOADS.values():
-            print(f"{workload.name:18}{workload.summary}")
+            print(f"{workload.name:22}{workload.summary}")
         return 0
     run = _run_of(parser, options)
     facts = machine_facts(run.kinds)
@@ -68,14 +68,29 @@ def _plot(path: Path | None, summaries: Sequence[Summary], title: str) -> int:
     return 0
 
 
+def _servers_of(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, workloads: tuple[Workload, ...]
+) -> tuple[str, ...]:
+    """As told; without a word, those that can do what is measured."""
+    needs_cluster = any(one.nodes > 1 for one in workloads)
+    servers: tuple[str, ...] = options.servers or ((HUB if needs_cluster else "edged"), REFERENCE)
+    alone = [name for name in servers if name not in CLUSTER_NAMES]
+    if needs_cluster and alone:
+        parser.error(f"{alone[0]} makes no clusters; --servers may name {', '.join(CLUSTER_NAMES)}")
+    return servers
+
+
 def _run_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Run:
-    if options.plot is not None and (REFERENCE not in options.servers or len(options.servers) < 2):
-        parser.error(f"--plot shows ratios: --servers has to name {REFERENCE} and another server")
     unknown = [name for name in options.workload or () if name not in WORKLOADS]
     if unknown:
         parser.error(f"no workload {unknown[0]}; there are {', '.join(WORKLOADS)}")
+    workloads = _workloads_of(options)
+    servers = _servers_of(parser, options, workloads)
+    if options.plot is not None and (REFERENCE not in servers or len(servers) < 2):
+        parser.error(f"--plot shows ratios: --servers has to name {REFERENCE} and another server")
+    programs = {"edged": options.edged, HUB: options.edged_hub, REFERENCE: options.nats_server}
     try:
-        kinds = find_kinds(options.servers, {"edged": options.edged, "nats-server": options.nats_server})
+        kinds = find_kinds(servers, programs)
         if options.profile is not None:
             find_profiler()
     except (FileNotFoundError, ProfilerError) as error:
@@ -89,7 +104,7 @@ def _run_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Run
     if seconds is None and options.messages is None:
         seconds = _QUICK_SECONDS if quick else _SECONDS
     return Run(
-        workloads=_workloads_of(options),
+        workloads=workloads,
         kinds=tuple(kinds),
         rounds=options.rounds or (_QUICK_ROUNDS if quick else _ROUNDS),
         load=Load(Limit(seconds, options.messages), connections, _QUICK_SETTLE_S if quick else _SETTLE_S),
@@ -100,7 +115,11 @@ def _run_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Run
 def _workloads_of(options: argparse.Namespace) -> tuple[Workload, ...]:
     if options.workload:
         return tuple(WORKLOADS[name] for name in options.workload)
-    return tuple(one for one in WORKLOADS.values() if one.is_jetstream == options.jetstream)
+    if options.cluster:
+        return tuple(one for one in WORKLOADS.values() if one.nodes > 1)
+    return tuple(
+        one for one in WORKLOADS.values() if one.is_jetstream == options.jetstream and one.nodes == 1
+    )
 
 
 def _show_progress(run: Run, number: int, measurement: Measurement) -> None:
@@ -136,17 +155,18 @@ def _parser() -> argparse.ArgumentParser:
         "--workload",
         nargs="+",
         metavar="NAME",
-        help="only these workloads (default: all of --list but those of streams, whose names begin with js_)",
+        help="only these workloads (default: all of --list but those whose names begin with js_ or cluster_)",
     )
     parser.add_argument("--jetstream", action="store_true", help="all workloads of streams instead")
+    parser.add_argument("--cluster", action="store_true", help="all workloads of clusters instead")
     parser.add_argument("--list", action="store_true", help="list the workloads and end")
     parser.add_argument(
         "--servers",
         type=_server_names,
-        default=("edged", REFERENCE),
         metavar="NAME,NAME",
         help=f"which of {', '.join(SERVER_NAMES)}, in the order in which they take turns"
-        f" (default: edged,{REFERENCE}); edged-pure is edged without its native twin;"
+        f" (default: edged,{REFERENCE}; for clusters {HUB},{REFERENCE});"
+        " edged-pure is edged without its native twin;"
         " edged-os and nats-server-always differ in what the acknowledgement of a stream waits for",
     )
     parser.add_argument(
@@ -178,6 +198,7 @@ def _parser() -> argparse.ArgumentParser:
         " figures of such a run are not comparable",
     )
     parser.add_argument("--edged", metavar="PROGRAM", help="the edged to run (default: of this environment)")
+    parser.add_argument("--edged-hub", metavar="PROGRAM", help="the edged-hub to run (default: as above)")
     parser.add_argument("--nats-server", metavar="PROGRAM", help="the nats-server to run (default: as above)")
     return parser
 

@@ -32,7 +32,8 @@ _COLUMNS = (
 )
 _LEFT_ALIGNED = 2
 LEGEND = f"""\
-result    median over the rounds: messages delivered, round trips or connections per second, or memory
+result    median over the rounds: messages delivered, round trips or connections per second, or memory,
+          or processor time per second
 spread    (highest - lowest) / median of the result over the rounds
 MB/s      payload only
 CPU µs    processor time of the server, user and system, per message, round trip or connection
@@ -69,6 +70,8 @@ def headline_text(figure: float, headline: Headline) -> str:
         return f"{figure:,.0f}/s"
     if headline is Headline.RSS:
         return f"{figure / 2**20:,.1f} MiB"
+    if headline is Headline.CPU:
+        return f"{figure * 1000:,.1f} ms/s"
     return f"{figure / 2**10:,.1f} KiB each"
 
 

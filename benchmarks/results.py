@@ -20,6 +20,7 @@ class Headline(Enum):
     RATE = "per second"
     RSS = "resident bytes"
     RSS_EACH = "resident bytes per connection"
+    CPU = "processors kept busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Outcome:
             return self.rate
         if kind is Headline.RSS:
             return float(self.rss_bytes)
+        if kind is Headline.CPU:
+            return self.server_cpu_s / self.seconds
         assert self.rss_bytes_each is not None
         return self.rss_bytes_each
 

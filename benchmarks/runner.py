@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from benchmarks.cluster import RunningCluster
 from benchmarks.procfs import machine_busy_s, own_busy_s
 from benchmarks.profiling import ProfilerError, profile_path, profiled
 from benchmarks.results import Measurement
-from benchmarks.servers import RunningServer, ServerError, ServerKind
+from benchmarks.servers import RunningServer, Served, ServerError, ServerKind
 from benchmarks.wire import GeneratorError
 from benchmarks.workloads.stage import Load, Workload
 
@@ -53,10 +54,7 @@ def measure_once(workload: Workload, kind: ServerKind, round_number: int, run: R
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
         folder = Path(name)
         try:
-            flags = workload.server_flags(folder)
-            if workload.is_jetstream:
-                flags += kind.jetstream_flags(folder)
-            with RunningServer(kind, folder, flags) as server:
+            with _started(workload, kind, folder) as server:
                 try:
                     with _profiling(run.profile, workload, server):
                         outcome = workload.measure(server, run.load)
@@ -72,7 +70,18 @@ def measure_once(workload: Workload, kind: ServerKind, round_number: int, run: R
     return Measurement(workload.name, kind.name, round_number, outcome, error, foreign_cores)
 
 
-def _profiling(path: Path | None, workload: Workload, server: RunningServer) -> AbstractContextManager[None]:
+def _started(
+    workload: Workload, kind: ServerKind, folder: Path
+) -> AbstractContextManager[RunningServer | RunningCluster]:
+    if workload.nodes > 1:
+        return RunningCluster(kind, folder, workload.nodes)
+    flags = workload.server_flags(folder)
+    if workload.is_jetstream:
+        flags += kind.jetstream_flags(folder)
+    return RunningServer(kind, folder, flags)
+
+
+def _profiling(path: Path | None, workload: Workload, server: Served) -> AbstractContextManager[None]:
     if path is None or not server.kind.is_python:
         return nullcontext()
     return profiled(server.pid, profile_path(path, workload.name, server.kind.name))

@@ -1,7 +1,7 @@
 """The servers under test: how each is found, started on a free loopback port, and ended.
 
 A server is started afresh for every measurement, in an empty folder, so that memory and state of one workload
-say nothing about the next.
+say nothing about the next. benchmarks/cluster.py makes clusters of them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from benchmarks.procfs import ProcessUse, process_use
 from benchmarks.wire import Endpoint
 
 HOST = "127.0.0.1"
 REFERENCE = "nats-server"
-SERVER_NAMES = ("edged", REFERENCE, "edged-pure", "edged-os", "nats-server-always")
+HUB = "edged-hub"
+SERVER_NAMES = ("edged", REFERENCE, "edged-pure", "edged-os", "nats-server-always", HUB)
+# Those that can be nodes of a cluster.
+CLUSTER_NAMES = (HUB, REFERENCE, "nats-server-always")
 # What an acknowledgement of a stream waits for, where it is not what the server does by itself.
 _SYNC_MODES = {"edged-os": "os", "nats-server-always": "always"}
 _PURE_SWITCH = "EDGED_PURE"
@@ -47,11 +50,14 @@ class ServerKind:
     is_pure: bool = False
     sync: str | None = None
 
-    def jetstream_flags(self, folder: Path) -> tuple[str, ...]:
-        """Flags of a server with streams below the folder, where its configuration is written to."""
+    def jetstream_flags(self, folder: Path, more: str = "") -> tuple[str, ...]:
+        """Flags of a server with streams below the folder, where its configuration is written to.
+
+        `more` are further lines of the configuration.
+        """
         sync = f", sync_interval: {self.sync}" if self.sync else ""
         path = folder / "server.conf"
-        path.write_text(f'jetstream: {{store_dir: "{folder / "store"}"{sync}}}\n')
+        path.write_text(f'jetstream: {{store_dir: "{folder / "store"}"{sync}}}\n{more}')
         return ("-c", str(path))
 
     def environ(self) -> dict[str, str]:
@@ -61,12 +67,12 @@ class ServerKind:
 
 
 def find_kinds(names: Sequence[str], programs: Mapping[str, str | None]) -> list[ServerKind]:
-    """The servers of these names; programs may give the path of `edged` and `nats-server`."""
+    """The servers of these names; programs may give the path of `edged`, `edged-hub` and `nats-server`."""
     kinds = []
     for name in names:
-        command = REFERENCE if name.startswith(REFERENCE) else "edged"
+        command = REFERENCE if name.startswith(REFERENCE) else HUB if name == HUB else "edged"
         program = _find_program(programs.get(command) or command)
-        is_python, sync = command == "edged", _SYNC_MODES.get(name)
+        is_python, sync = command != REFERENCE, _SYNC_MODES.get(name)
         kinds.append(ServerKind(name, program, is_python, is_pure=name == "edged-pure", sync=sync))
     return kinds
 
@@ -80,16 +86,42 @@ def _find_program(command: str) -> str:
     return str(Path(program).absolute())
 
 
+class Served(Protocol):
+    """What a workload is given: one server, or several that are one cluster."""
+
+    kind: ServerKind
+    folder: Path
+    endpoint: Endpoint
+    """Where clients connect to."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process that is worth a profile."""
+        ...
+
+    def use(self) -> ProcessUse:
+        """Processor time and memory of all processes together."""
+        ...
+
+    def check_running(self) -> None:
+        """Raise ServerError if a process is gone."""
+        ...
+
+    def settle(self, stream: str) -> None:
+        """Wait until a stream that was made takes messages where clients connect to."""
+        ...
+
+
 class RunningServer:
     """A started server that answers on its port; leaving the context ends it."""
 
-    def __init__(self, kind: ServerKind, folder: Path, flags: Sequence[str]) -> None:
+    def __init__(self, kind: ServerKind, folder: Path, flags: Sequence[str], port: int | None = None) -> None:
         self.kind = kind
         self.folder = folder
-        self.endpoint = Endpoint(HOST, _free_port())
+        self.endpoint = Endpoint(HOST, port or free_port())
         self._log_path = folder / "server.log"
         arguments = [kind.program, "-a", HOST, "-p", str(self.endpoint.port), *flags]
-        with self._log_path.open("wb") as log:
+        with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, env=kind.environ()
             )
@@ -114,6 +146,14 @@ class RunningServer:
     def use(self) -> ProcessUse:
         self.check_running()
         return process_use(self.pid)
+
+    def settle(self, stream: str) -> None:
+        """A stream takes messages as soon as it is made."""
+
+    def kill(self) -> None:
+        """End it in the middle of whatever it does."""
+        self._process.kill()
+        self._process.wait()
 
     def check_running(self) -> None:
         status = self._process.poll()
@@ -145,7 +185,7 @@ class RunningServer:
             self._process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

@@ -86,14 +86,18 @@ def open_socket(source: str | None = None) -> socket.socket:
 def connect(endpoint: Endpoint, source: str | None = None) -> socket.socket:
     """A blocking connection on which the server has answered CONNECT and PING."""
     connection = open_socket(source)
-    connection.settimeout(REPLY_TIMEOUT_S)
-    connection.connect((endpoint.host, endpoint.port))
-    read_until(connection, b"\r\n")
-    if endpoint.ca_file is not None:
-        context = ssl.create_default_context(cafile=endpoint.ca_file)
-        connection = context.wrap_socket(connection, server_hostname=endpoint.host)
-    connection.sendall(CONNECT_AND_PING)
-    read_until(connection, PONG)
+    try:
+        connection.settimeout(REPLY_TIMEOUT_S)
+        connection.connect((endpoint.host, endpoint.port))
+        read_until(connection, b"\r\n")
+        if endpoint.ca_file is not None:
+            context = ssl.create_default_context(cafile=endpoint.ca_file)
+            connection = context.wrap_socket(connection, server_hostname=endpoint.host)
+        connection.sendall(CONNECT_AND_PING)
+        read_until(connection, PONG)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -1,4 +1,4 @@
-"""The command `edged`: nats-server's command line, and a few words of our own in front of it.
+"""The commands `edged` and `edged-hub`: nats-server's command line, and a few words of our own before it.
 
 Rules: main() returns the exit code and prints one line to stderr for whatever went wrong, saying what to do.
 `edged` and `edged run` start the daemon; what else the first word may be stands in COMMANDS. Secrets of the
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_WRONG = 1
 
+# Runs a daemon: the options, the file they come from, and how to put the flags on top of that file again.
+Start = Callable[[Options, Path | None, Callable[[Options], Options]], int]
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -37,17 +40,26 @@ class Command:
     run: Callable[[Sequence[str]], int]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; argv is what follows the program name."""
+def main(argv: Sequence[str] | None = None, start: Start | None = None) -> int:
+    """Run the command line; argv is what follows the program name. `start` runs another daemon than edged."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = COMMANDS.get(arguments[0]) if arguments else None
     try:
-        return command.run(arguments[1:]) if command is not None else run(arguments)
+        if command is None or command.run is run:
+            return run(arguments if command is None else arguments[1:], start or _start_edge)
+        return command.run(arguments[1:])
     except (ConfigError, FlagError, SignalError) as error:
         return _fail(str(error))
 
 
-def run(arguments: Sequence[str]) -> int:
+def _start_edge(options: Options, config_path: Path | None, reapply: Callable[[Options], Options]) -> int:
+    # Importing the daemon takes the longest part of the start; a wrong command line should not wait for it.
+    from edged.daemon import run as run_daemon
+
+    return run_daemon(options, config_path, reapply)
+
+
+def run(arguments: Sequence[str], start: Start = _start_edge) -> int:
     """Start the daemon, or do what a flag asks for instead."""
     flags = parse_flags(arguments)
     if flags.words:
@@ -72,10 +84,7 @@ def run(arguments: Sequence[str]) -> int:
     options = reapply(loaded.options if loaded is not None else Options())
     # Until the daemon listens to signals Ctrl-C just ends it: there is nothing to put in order.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Importing the daemon takes the longest part of the start; a wrong command line should not wait for it.
-    from edged.daemon import run as run_daemon
-
-    return run_daemon(options, Path(config) if config else None, reapply)
+    return start(options, Path(config) if config else None, reapply)
 
 
 def program_name() -> str:

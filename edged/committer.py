@@ -83,7 +83,7 @@ class LocalCommitter:
     def is_full(self) -> bool:
         """Whether so much waits that whoever submits should stop reading until there is room."""
         store = self._store
-        waiting_bytes = store.gathered_bytes
+        waiting_bytes = store.gathered_bytes + store.held_bytes
         if len(self._on_their_way) > 1:
             # The first one is at the disk; the second waits like what gathers.
             waiting_bytes += self._on_their_way[1].gathered_bytes
@@ -99,11 +99,13 @@ class LocalCommitter:
         With a group_commit_delay it waits for more; then flush() is called again at `flush_due_ns`.
         """
         store = self._store
+        store.work()
         while store.has_gathered:
             if self._on_their_way or not self._is_inline() or self._is_waiting_for_more():
                 self._send_more()
                 break
             self._write_here(store.close_batch())
+            store.work()
         if self._waiting_for_room:
             self._make_room()
 

@@ -1,6 +1,6 @@
 """The daemon: builds everything, listens, obeys signals, stops cleanly. The only file that knows all parts.
 
-`run()` is what the command line calls; `serve()` is what the hub calls with its own ports.
+`run()` is what the command line calls. The hub gives it other surroundings: the nodes of its cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import trio
 
 from edged.config.options import Options
-from edged.ports import LocalRouter, Router
+from edged.ports import LocalRouter, Surroundings
 from edged.server.lame_duck import leave_slowly
 from edged.server.listener import Listener, ListenError, bind
 from edged.server.log import Log
@@ -42,8 +42,34 @@ DRAIN_S = 1.0
 SWITCH_S = 0.0005
 
 
-def run(options: Options, config_path: Path | None, flags_reapply: Callable[[Options], Options]) -> int:
-    """Run an edge daemon until it is told to stop; returns the exit code."""
+class Alone:
+    """The surroundings of an edge: there is nobody."""
+
+    def __init__(self) -> None:
+        self.router = LocalRouter()
+
+    async def open(self, server: Server) -> None:
+        """Open the store before anybody can connect: what was acknowledged is there from the first moment."""
+        if server.options.jetstream is not None:
+            # Much code that a daemon without JetStream does not need.
+            from edged.server.jetstream.jetstream import JetStream
+
+            server.jetstream = await JetStream.open(server)
+
+    async def run(self) -> None:
+        """Nothing to do."""
+
+    async def leave(self) -> None:
+        """Nobody to tell."""
+
+
+def run(
+    options: Options,
+    config_path: Path | None,
+    flags_reapply: Callable[[Options], Options],
+    make_surroundings: Callable[[Options], Surroundings] = lambda _options: Alone(),
+) -> int:
+    """Run a daemon until it is told to stop; returns the exit code."""
 
     def load_again() -> Options:
         from edged.config.load import load_file
@@ -55,7 +81,8 @@ def run(options: Options, config_path: Path | None, flags_reapply: Callable[[Opt
     log = Log(options.logging)
     exit_code = 0
     try:
-        trio.run(serve, options, log, LocalRouter(), load_again, strict_exception_groups=True)
+        around = make_surroundings(options)
+        trio.run(serve, options, log, around, load_again, strict_exception_groups=True)
     except* (ListenError, TlsConfigError, StoreError, OSError) as group:
         for error in _leaves(group):
             log.fatal(str(error))
@@ -64,16 +91,16 @@ def run(options: Options, config_path: Path | None, flags_reapply: Callable[[Opt
     return exit_code
 
 
-async def serve(options: Options, log: Log, router: Router, load_again: LoadOptions) -> None:
+async def serve(options: Options, log: Log, around: Surroundings, load_again: LoadOptions) -> None:
     """Serve until a signal ends it."""
     async with trio.open_nursery() as nursery:
-        server = Server(options, log, router, nursery)
+        server = Server(options, log, around.router, nursery)
         log.info(
             "starting edged", version=EDGED_VERSION, nats_version=NATS_VERSION, id=server.id, name=server.name
         )
         monitor = Monitor(server)
         system = SystemServices(server, monitor)
-        await _open_jetstream(server)
+        await around.open(server)
         listeners = _listen(server)
         for listener in listeners:
             nursery.start_soon(listener.run)
@@ -83,6 +110,7 @@ async def serve(options: Options, log: Log, router: Router, load_again: LoadOpti
         nursery.start_soon(system.run)
         if server.jetstream is not None:
             nursery.start_soon(server.jetstream.run)
+        nursery.start_soon(around.run)
         reloader = Reloader(server, monitor, listeners, load_again)
         system.reload = partial(_reload, server, reloader)
         with _pid_file(options), _ports_file(options, listeners, monitor):
@@ -94,19 +122,11 @@ async def serve(options: Options, log: Log, router: Router, load_again: LoadOpti
             notify.ready()
             await _obey_signals(server, listeners, reloader, system)
             notify.stopping()
+            await around.leave()
             await _stop(server, listeners, system)
             if server.jetstream is not None:
                 server.jetstream.close()
         nursery.cancel_scope.cancel()
-
-
-async def _open_jetstream(server: Server) -> None:
-    """Open the store before anybody can connect: what was acknowledged is there from the first moment."""
-    if server.options.jetstream is not None:
-        # Much code that a daemon without JetStream does not need.
-        from edged.server.jetstream.jetstream import JetStream
-
-        server.jetstream = await JetStream.open(server)
 
 
 async def _obey_signals(

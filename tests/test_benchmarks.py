@@ -10,11 +10,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import report
+from benchmarks import failover, report
 from benchmarks.command import main
 from benchmarks.generator.process import Limit, Worker
 from benchmarks.generator.requester import (
@@ -296,6 +297,58 @@ def test_workloads_of_streams_count_every_acknowledgement_and_answer(tmp_path: P
     measurements = json.loads(path.read_text())["measurements"]
     assert len(measurements) == 4 * len(names)
     assert {measurement["outcome"]["count"] for measurement in measurements} == {400}
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@needs_nats_server
+def test_workloads_of_clusters_count_every_acknowledgement_and_all_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    arguments = [
+        "--quick",
+        "--servers",
+        REFERENCE,
+        "--messages",
+        "400",
+        "--seconds",
+        "0.5",
+        "--json",
+        str(path),
+    ]
+    assert main([*arguments, "--workload", "cluster_w64_128B", "cluster_consume", "cluster_idle"]) == 0
+    publish, consume, idle = (one["outcome"] for one in json.loads(path.read_text())["measurements"])
+    assert 0 < publish["count"] <= 400
+    assert consume["count"] == 5000
+    assert idle["count"] == 0
+    # Three servers have more memory than one of them could.
+    assert publish["rss_bytes"] > 30 << 20
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@needs_nats_server
+def test_publishes_succeed_again_after_the_leader_was_killed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failover.main(["--server", REFERENCE, "--rounds", "1"]) == 0
+    assert "nats-server: rounds=1 min=" in capsys.readouterr().out
+
+
+def test_percentiles_of_outages_are_measured_values() -> None:
+    figures = [float(number) for number in range(1, 51)]
+    assert [failover.percentile(figures, share) for share in (0.5, 0.95, 1.0)] == [25.0, 48.0, 50.0]
+    assert failover.percentile([7.0], 0.95) == 7.0
+
+
+def test_less_processor_time_of_an_idle_cluster_is_a_ratio_above_one() -> None:
+    figures = {"edged-hub": [outcome_of(0)], REFERENCE: [replace(outcome_of(0), server_cpu_s=3.0)]}
+    hub, _ = summarise("cluster_idle", Headline.CPU, measurements_of("cluster_idle", figures), REFERENCE)
+    assert hub.ratio == pytest.approx(3.0)
+    assert report.headline_text(hub.headline, Headline.CPU) == "500.0 ms/s"
+
+
+def test_server_that_makes_no_cluster_is_refused_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--servers", "edged", "--workload", "cluster_idle"])
+    assert "edged makes no clusters" in capsys.readouterr().err
 
 
 @pytest.mark.real

@@ -19,7 +19,8 @@ from edged.core.stream_machine import Outcome
 from edged.store.errors import OutcomeUnknown, StoreError, StoreFull
 from edged.store.options import StoreOptions
 from edged.store.space import POLL_NS
-from edged.store.store import CYCLE_RETRY_NS, Append, Store
+from edged.store.store import Append, Store
+from edged.store.upkeep import CYCLE_RETRY_NS
 from tests.lab.slow_disk import DEADLINE_S, SlowDisk
 
 

@@ -7,13 +7,13 @@ import time
 from benchmarks.generator.connector import ConnectPlan, HoldPlan, run_connector, run_holder
 from benchmarks.generator.process import Worker
 from benchmarks.results import GeneratorUse, Headline, Outcome
-from benchmarks.servers import RunningServer
+from benchmarks.servers import Served
 from benchmarks.workloads.stage import Load, Workload
 
 _CONNECTS_IN_FLIGHT = 16
 
 
-def measure_connect_rate(server: RunningServer, load: Load) -> Outcome:
+def measure_connect_rate(server: Served, load: Load) -> Outcome:
     with Worker(run_connector, ConnectPlan(server.endpoint, _CONNECTS_IN_FLIGHT, load.limit)) as connector:
         connector.wait_ready()
         before = server.use()
@@ -30,7 +30,7 @@ def measure_connect_rate(server: RunningServer, load: Load) -> Outcome:
     )
 
 
-def measure_idle_connections(server: RunningServer, load: Load) -> Outcome:
+def measure_idle_connections(server: Served, load: Load) -> Outcome:
     with Worker(run_holder, HoldPlan(server.endpoint, load.idle_connections)) as holder:
         time.sleep(load.settle_s)
         before = server.use()
@@ -52,7 +52,7 @@ def measure_idle_connections(server: RunningServer, load: Load) -> Outcome:
     )
 
 
-def measure_idle_rss(server: RunningServer, load: Load) -> Outcome:
+def measure_idle_rss(server: Served, load: Load) -> Outcome:
     before = server.use()
     time.sleep(load.settle_s)
     after = server.use()

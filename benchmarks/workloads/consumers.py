@@ -16,7 +16,7 @@ from benchmarks.generator.consuming import Consumed, ConsumingPlan, LanePlan, ru
 from benchmarks.generator.process import Limit, Worker
 from benchmarks.generator.windowed import WindowedPlan, run_windowed
 from benchmarks.results import GeneratorUse, Outcome
-from benchmarks.servers import RunningServer
+from benchmarks.servers import Served
 from benchmarks.wire import (
     REPLY_TIMEOUT_S,
     GeneratorError,
@@ -44,13 +44,14 @@ class Shape:
     config: dict[str, Any] = field(default_factory=lambda: {"ack_policy": "explicit"})
 
 
-def measure(shape: Shape, server: RunningServer, load: Load) -> Outcome:
+def measure(shape: Shape, server: Served, load: Load) -> Outcome:
     """Fill a stream, and consume it."""
     is_quick = load.limit.seconds is not None and load.limit.seconds < 1
     messages = shape.quick_messages if is_quick else shape.messages
     with asking(server) as connection:
         stream = {"name": _STREAM, "subjects": [f"{_STREAM}.>"], "storage": "file", **shape.stream}
         ask(connection, f"STREAM.CREATE.{_STREAM}", stream)
+        server.settle(_STREAM)
         _fill(server, messages)
         lanes: list[LanePlan] = []
         for number in range(shape.consumers):
@@ -92,7 +93,7 @@ def measure(shape: Shape, server: RunningServer, load: Load) -> Outcome:
     )
 
 
-def _fill(server: RunningServer, messages: int) -> None:
+def _fill(server: Served, messages: int) -> None:
     payload = payload_of(PAYLOAD_BYTES)
     subject = _STREAM.encode() + b".%07d"
     plan = WindowedPlan(server.endpoint, (subject,), 10, payload, b'"seq":', 8192, Limit(None, messages))

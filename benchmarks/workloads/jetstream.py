@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.generator.process import Limit, Worker
 from benchmarks.generator.windowed import Answered, WindowedPlan, run_windowed
 from benchmarks.results import GeneratorUse, Headline, Outcome
-from benchmarks.servers import RunningServer
+from benchmarks.servers import Served
 from benchmarks.workloads.jetstream_api import ask, asking
 from benchmarks.workloads.stage import Load, Workload, payload_of
 
@@ -45,13 +45,13 @@ class Shape:
         return tuple(b"bench%d.%%07d" % (number % self.streams) for number in range(lanes))
 
 
-def measure_publish(shape: Shape, server: RunningServer, load: Load) -> Outcome:
+def measure_publish(shape: Shape, server: Served, load: Load) -> Outcome:
     """Publish to streams that are empty at first."""
     _create(server, shape)
     return _measure(server, shape, _plan(server, shape, load.limit))
 
 
-def measure_direct_get(server: RunningServer, load: Load) -> Outcome:
+def measure_direct_get(server: Served, load: Load) -> Outcome:
     """Ask for the last message of a subject, over and over."""
     shape = Shape(subject_count=_FILLED_SUBJECTS, config={"allow_direct": True}, window=64)
     _create(server, shape)
@@ -69,7 +69,7 @@ def measure_direct_get(server: RunningServer, load: Load) -> Outcome:
     return _measure(server, shape, asking)
 
 
-def measure_memory(shape: Shape, server: RunningServer, load: Load) -> Outcome:
+def measure_memory(shape: Shape, server: Served, load: Load) -> Outcome:
     """Resident memory once many messages are stored and nothing is going on any more."""
     is_quick = load.limit.seconds is not None and load.limit.seconds < 1
     messages = load.limit.messages or (_QUICK_MEMORY_MESSAGES if is_quick else _MEMORY_MESSAGES)
@@ -79,7 +79,7 @@ def measure_memory(shape: Shape, server: RunningServer, load: Load) -> Outcome:
     return replace(filled, rss_bytes=server.use().rss_bytes)
 
 
-def _plan(server: RunningServer, shape: Shape, limit: Limit) -> WindowedPlan:
+def _plan(server: Served, shape: Shape, limit: Limit) -> WindowedPlan:
     subjects = shape.subjects()
     # The window is that of all lanes together when there are more of them than connections.
     window = max(1, shape.window * shape.connections // len(subjects))
@@ -87,7 +87,7 @@ def _plan(server: RunningServer, shape: Shape, limit: Limit) -> WindowedPlan:
     return WindowedPlan(server.endpoint, subjects, shape.subject_count, payload, _ACK, window, limit)
 
 
-def _measure(server: RunningServer, shape: Shape, plan: WindowedPlan) -> Outcome:
+def _measure(server: Served, shape: Shape, plan: WindowedPlan) -> Outcome:
     with Worker(run_windowed, plan) as worker:
         worker.wait_ready()
         before = server.use()
@@ -104,12 +104,14 @@ def _measure(server: RunningServer, shape: Shape, plan: WindowedPlan) -> Outcome
     )
 
 
-def _create(server: RunningServer, shape: Shape) -> None:
+def _create(server: Served, shape: Shape) -> None:
     with asking(server) as connection:
         for number in range(shape.streams):
             name = f"bench{number}"
             config = {"name": name, "subjects": [f"{name}.>"], "storage": "file", **shape.config}
             ask(connection, f"STREAM.CREATE.{name}", config)
+    for number in range(shape.streams):
+        server.settle(f"bench{number}")
 
 
 def _publish_workload(window: int, payload_bytes: int, connections: int, streams: int) -> Workload:

@@ -15,7 +15,7 @@ from benchmarks.generator.process import Worker
 from benchmarks.generator.publisher import Published, PublisherPlan, run_publisher
 from benchmarks.generator.subscriber import Expect, Received, SubscriberPlan, Subscription, run_subscriber
 from benchmarks.results import GeneratorUse, Outcome
-from benchmarks.servers import HOST, RunningServer
+from benchmarks.servers import HOST, Served
 from benchmarks.wire import Endpoint
 from benchmarks.workloads.stage import PAYLOAD_BYTES, Load, Workload, payload_of
 
@@ -42,7 +42,7 @@ class Shape:
     is_tls: bool = False
 
 
-def measure_publish(shape: Shape, server: RunningServer, load: Load) -> Outcome:
+def measure_publish(shape: Shape, server: Served, load: Load) -> Outcome:
     endpoint = _endpoint(shape, server)
     payload = payload_of(shape.payload_bytes)
     with ExitStack() as workers:
@@ -86,7 +86,7 @@ def measure_publish(shape: Shape, server: RunningServer, load: Load) -> Outcome:
     )
 
 
-def _endpoint(shape: Shape, server: RunningServer) -> Endpoint:
+def _endpoint(shape: Shape, server: Served) -> Endpoint:
     if not shape.is_tls:
         return server.endpoint
     return replace(server.endpoint, ca_file=str(server.folder / _CA_FILE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.workloads import connections, consumers, jetstream, publish, request
+from benchmarks.workloads import cluster, connections, consumers, jetstream, publish, request
 from benchmarks.workloads.stage import Workload
 
 WORKLOADS: dict[str, Workload] = {
@@ -13,6 +13,7 @@ WORKLOADS: dict[str, Workload] = {
         connections.WORKLOADS,
         jetstream.WORKLOADS,
         consumers.WORKLOADS,
+        cluster.WORKLOADS,
     )
     for workload in family
 }

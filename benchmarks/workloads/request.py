@@ -10,11 +10,11 @@ from functools import partial
 from benchmarks.generator.process import Worker
 from benchmarks.generator.requester import RequestPlan, run_pinger, run_requester, run_responder
 from benchmarks.results import GeneratorUse, Outcome
-from benchmarks.servers import RunningServer
+from benchmarks.servers import Served
 from benchmarks.workloads.stage import PAYLOAD_BYTES, Load, Workload, payload_of
 
 
-def measure_request_reply(in_flight: int, server: RunningServer, load: Load) -> Outcome:
+def measure_request_reply(in_flight: int, server: Served, load: Load) -> Outcome:
     plan = RequestPlan(server.endpoint, payload_of(PAYLOAD_BYTES), in_flight, load.limit)
     with Worker(run_responder, plan) as responder, Worker(run_requester, plan) as requester:
         responder.wait_ready()
@@ -36,7 +36,7 @@ def measure_request_reply(in_flight: int, server: RunningServer, load: Load) -> 
     )
 
 
-def measure_ping(server: RunningServer, load: Load) -> Outcome:
+def measure_ping(server: Served, load: Load) -> Outcome:
     with Worker(run_pinger, RequestPlan(server.endpoint, b"", 1, load.limit)) as pinger:
         pinger.say()
         pinger.wait_ready()

@@ -1,4 +1,4 @@
-"""What a workload is, and what it is given: a running server and the size of the load."""
+"""What a workload is, and what it is given: a running server or cluster, and the size of the load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.generator.process import Limit
 from benchmarks.results import Headline, Outcome
-from benchmarks.servers import RunningServer
+from benchmarks.servers import Served
 
 PAYLOAD_BYTES = 128
 
@@ -33,12 +33,14 @@ class Workload:
 
     name: str
     summary: str
-    measure: Callable[[RunningServer, Load], Outcome]
+    measure: Callable[[Served, Load], Outcome]
     headline: Headline = Headline.RATE
     server_flags: Callable[[Path], tuple[str, ...]] = no_flags
     """Further flags of the server; the function may write files they name into the folder."""
     is_jetstream: bool = False
     """Whether the server has streams, in the folder. Such workloads are measured on request."""
+    nodes: int = 1
+    """With more than one, so many servers are one cluster. Such workloads are measured on request, too."""
 
 
 def payload_of(size_bytes: int) -> bytes:

@@ -159,6 +159,17 @@ cdef class FrameBuffer:
         memcpy(self.extend(kind, group, index, size), PyBytes_AS_STRING(body), size)
         return offset
 
+    def add_raw(self, bytes frames not None):
+        """Append frames as they lie in another buffer, of the same tag; return where they start."""
+        cdef Py_ssize_t offset = self.used
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(frames)
+        self.require_unseen()
+        if offset + size > self.capacity:
+            self.grow(max(offset + size, 2 * self.capacity, CAPACITY_MIN))
+        memcpy(self.data + offset, PyBytes_AS_STRING(frames), size)
+        self.used = offset + size
+        return offset
+
     def add_appends(self, int64_t group, int64_t first_index, uint64_t ts_ns, messages):
         """Append a frame for each message, with indexes that count up; none at all if one is too large."""
         cdef Py_ssize_t start = self.used

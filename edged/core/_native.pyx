@@ -23,6 +23,7 @@ cdef extern from "Python.h":
 
 cdef object _Connect = _wire.Connect
 cdef object _WireParser = _wire.Parser
+cdef object _Info = _wire.Info
 cdef object _PING = _wire.PING
 cdef object _PONG = _wire.PONG
 
@@ -222,6 +223,12 @@ cdef class Parser:
                     position += 6
                     batch = None
                     continue
+            if first == b'I':
+                after = self.info(work, position, end, events)
+                if after > position:
+                    position = after
+                    batch = None
+                    continue
             if first == b'P' or first == b'p' or first == b'H' or first == b'h':
                 if batch is None:
                     batch = Publishes()
@@ -246,6 +253,22 @@ cdef class Parser:
             if events and type(events[len(events) - 1]) is _Connect:
                 return position
         return position
+
+    cdef Py_ssize_t info(self, const char* work, Py_ssize_t position, Py_ssize_t end, list events) except -1:
+        """Take INFO in its common form, of which a route has many; `position` itself when it is not that."""
+        cdef Py_ssize_t start = position + 5
+        cdef const char* newline
+        cdef Py_ssize_t stop
+        if start >= end or memcmp(work + position, b"INFO ", 5) != 0 or is_blank(work[start]):
+            return position
+        newline = <const char*>memchr(work + start, 10, end - start)
+        if newline == NULL:
+            return position
+        stop = newline - work - 1
+        if stop <= start or work[stop] != 13 or stop - start > self.control_line_max:
+            return position
+        events.append(_Info(PyBytes_FromStringAndSize(work + start, stop - start)))
+        return stop + 2
 
     cdef Py_ssize_t publish(self, const char* work, Py_ssize_t position, Py_ssize_t end, Publishes batch) except -3:
         """Take one publish in its common form. -1: not in that form; -2: its payload has not arrived."""
@@ -357,6 +380,8 @@ cdef class Outbox:
     cdef public bint headers
     cdef public bint wants_no_responders
     cdef public bint tracks_replies
+    cdef public bint is_route
+    cdef public bytes address
     cdef public bint overflowed
     cdef public bint listed
     cdef public uint64_t in_messages
@@ -372,7 +397,8 @@ cdef class Outbox:
         self.owner = owner
         self.limit_bytes = limit_bytes
         self.echo = True
-        self.headers = self.wants_no_responders = self.tracks_replies = False
+        self.headers = self.wants_no_responders = self.tracks_replies = self.is_route = False
+        self.address = None
         self.overflowed = self.listed = False
         self.in_messages = self.in_bytes = self.out_messages = self.out_bytes = 0
         self.data = NULL
@@ -593,7 +619,7 @@ cdef class Fanout:
             if source is not None:
                 source.in_messages += 1
                 source.in_bytes += span.message_size
-                if span.reply_size > 0 and is_reserved(message.reply, span.reply_size):
+                if span.reply_size > 0 and not source.is_route and is_reserved(message.reply, span.reply_size):
                     if not source.owner.reserved_reply(PyBytes_FromStringAndSize(message.reply, span.reply_size)):
                         continue
             # A burst mostly has one subject: its route is good until something outside of this loop runs.
@@ -618,7 +644,7 @@ cdef class Fanout:
             if source is not None:
                 source.in_messages += 1
                 source.in_bytes += len(data)
-                if reply is not None and is_reserved(reply, len(reply)):
+                if reply is not None and not source.is_route and is_reserved(reply, len(reply)):
                     if not source.owner.reserved_reply(reply):
                         continue
             route = routes.get(subject)
@@ -827,7 +853,7 @@ cdef class Fanout:
         self.write(outbox, sid, message.subject, message.subject_size, &message)
 
     cdef int write(self, Outbox outbox, bytes sid, const char* subject, Py_ssize_t subject_size, Message* message) except -1:
-        """Append MSG or HMSG to an outbox, and list it as dirty."""
+        """Append MSG or HMSG to an outbox, or to another node PUB or HPUB, and list it as dirty."""
         cdef const char* data = message.data
         cdef Py_ssize_t data_size = message.data_size
         cdef int header_bytes = message.header_bytes
@@ -841,18 +867,27 @@ cdef class Fanout:
             header_bytes = 0
         # Two verbs of at most five bytes, three blanks, two numbers of at most ten digits, two line ends.
         line_max = subject_size + sid_size + (message.reply_size if message.reply_size > 0 else 0) + 36
+        if outbox.is_route:
+            line_max += 8
         at = outbox.room(line_max + data_size)
         if at != NULL:
             begin = at
+            if outbox.is_route and outbox.address is not sid and outbox.address != sid:
+                at = put(at, b"INFO ", 5)
+                at = put(at, PyBytes_AS_STRING(sid), sid_size)
+                at = put(at, b"\r\n", 2)
+                outbox.address = sid
             if header_bytes > 0:
                 at[0] = b'H'
                 at += 1
-            at = put(at, b"MSG ", 4)
+            at = put(at, b"PUB " if outbox.is_route else b"MSG ", 4)
             at = put(at, subject, subject_size)
             at[0] = b' '
-            at = put(at + 1, PyBytes_AS_STRING(sid), sid_size)
-            at[0] = b' '
             at += 1
+            if not outbox.is_route:
+                at = put(at, PyBytes_AS_STRING(sid), sid_size)
+                at[0] = b' '
+                at += 1
             if message.reply_size >= 0:
                 at = put(at, message.reply, message.reply_size)
                 at[0] = b' '

@@ -11,7 +11,15 @@ from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from edged.core._frames cimport APPEND_BYTES, HEADER_BYTES, Found, Frames, load32, load64
+from edged.core._frames cimport (
+    APPEND_BYTES,
+    HEADER_BYTES,
+    HEADER_SIZE_MASK,
+    Found,
+    Frames,
+    load32,
+    load64,
+)
 
 from array import array as _array
 
@@ -24,6 +32,8 @@ cdef array.array LARGE_NUMBERS = _array("Q")
 cdef uint32_t PLAIN_BYTES = _runs.PLAIN_BYTES
 cdef Py_ssize_t BODY_BYTES_MAX = _frames.BODY_BYTES_MAX
 cdef uint32_t APPEND = _frames.APPEND
+cdef uint32_t COMMAND = _frames.COMMAND
+cdef uint32_t MORE = _frames.MORE
 
 cdef enum:
     FIRST_UNSURE = 1
@@ -73,21 +83,26 @@ def run_of_messages(messages, ts_ns, int64_t start, offsets, tag_bytes=0):
     return Run(subjects, [ts_ns] * count, places, sizes, total)
 
 
-def run_of_frames(data, frames, Py_ssize_t position, tag_bytes=0):
+def run_of_frames(data, frames, Py_ssize_t position, tag_bytes=0, int64_t start=0, Py_ssize_t stop=-1):
     """The messages of a group from a frame on, as long as their indexes count up and they have no headers.
 
-    None if not even the frame at `position` is one of those. `data` is the file from its beginning; where it
-    was encrypted, the bodies in it are plain and tags follow them.
+    None if not even the frame at `position` is one of those. `data` is the file from `start` on; where it
+    was encrypted, the bodies in it are plain and tags follow them. Frames from `stop` on, unless it is
+    negative, are left out.
     """
     if not isinstance(frames, Frames):
-        return _runs.run_of_frames(data, frames, position, tag_bytes)
+        return _runs.run_of_frames(data, frames, position, tag_bytes, start, stop)
     cdef Frames scanned = frames
+    if stop < 0 or stop > scanned.count:
+        stop = scanned.count
     if not 0 <= position < scanned.count:
         raise IndexError(position)
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        return gathered(<const unsigned char*>view.buf, view.len, scanned, position, plain_size_of(tag_bytes))
+        return gathered(
+            <const unsigned char*>view.buf, view.len, scanned, position, plain_size_of(tag_bytes), start, stop
+        )
     finally:
         PyBuffer_Release(&view)
 
@@ -105,11 +120,17 @@ cdef inline uint32_t subject_bytes_at(const unsigned char* body) noexcept nogil:
 
 
 cdef object gathered(
-    const unsigned char* data, Py_ssize_t data_bytes, Frames frames, Py_ssize_t position, uint32_t plain_size
+    const unsigned char* data,
+    Py_ssize_t data_bytes,
+    Frames frames,
+    Py_ssize_t position,
+    uint32_t plain_size,
+    int64_t start,
+    Py_ssize_t stop,
 ):
     cdef Found* first = &frames.found[position]
     cdef uint32_t kind_and_group = APPEND | (first.kind_and_group & 0xFFFFFF00U)
-    cdef Py_ssize_t limit = frames.count - position
+    cdef Py_ssize_t limit = stop - position
     cdef Py_ssize_t count = 0
     cdef Py_ssize_t number
     while count < limit and first[count].kind_and_group == kind_and_group:
@@ -120,8 +141,8 @@ cdef object gathered(
         count += 1
     if count == 0:
         return None
-    if first[count - 1].position > 0xFFFFFFFF:
-        raise OverflowError(first[count - 1].position)
+    if start + first[count - 1].position > 0xFFFFFFFF:
+        raise OverflowError(start + first[count - 1].position)
     cdef list subjects = []
     cdef array.array times_ns = array.clone(LARGE_NUMBERS, count, False)
     cdef array.array offsets = array.clone(NUMBERS, count, False)
@@ -134,10 +155,86 @@ cdef object gathered(
         size = first[number].size - APPEND_BYTES
         subjects.append(PyBytes_FromStringAndSize(<const char*>body + APPEND_BYTES, subject_bytes_at(body)))
         times_ns.data.as_ulonglongs[number] = load64(body)
-        offsets.data.as_uints[number] = <uint32_t>first[number].position
+        offsets.data.as_uints[number] = <uint32_t>(start + first[number].position)
         sizes.data.as_uints[number] = plain_size + size
         total += size
     return Run(subjects, times_ns, offsets, sizes, total)
+
+
+def block_frames(data, uint32_t group, uint64_t first_index, uint64_t count):
+    """The frames of consecutive entries of a group, as another node sent them; ValueError for other bytes.
+
+    Marks and checksums are not looked at. An entry may be there twice. The last message is no member of an
+    atomic batch of which more would follow.
+    """
+    cdef Frames found = Frames()
+    cdef Py_buffer view
+    cdef const unsigned char* frame
+    cdef const unsigned char* body
+    cdef Py_ssize_t position = 0
+    cdef int64_t size
+    cdef uint64_t index = first_index - 1
+    cdef uint64_t frame_index
+    cdef uint32_t kind
+    cdef bint is_followed = False
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        while position < view.len:
+            if view.len - position < HEADER_BYTES:
+                raise ValueError(f"a frame is cut off at {position}")
+            frame = <const unsigned char*>view.buf + position
+            size, kind, frame_index = load32(frame + 8), frame[12], load64(frame + 16)
+            if load32(frame + 12) >> 8 != group or (kind != APPEND and kind != COMMAND) or not (
+                frame_index == index + 1
+                or (frame_index == index and kind == COMMAND and index >= first_index)
+            ):
+                raise ValueError(f"no entry of group {group} behind {index} at {position}")
+            if size > BODY_BYTES_MAX or size > view.len - position - HEADER_BYTES:
+                raise ValueError(f"a frame of {size} bytes is cut off at {position}")
+            is_followed = False
+            if kind == APPEND:
+                body = frame + HEADER_BYTES
+                if size < APPEND_BYTES or size - APPEND_BYTES < <int64_t>(
+                    (load32(body + 8) & HEADER_SIZE_MASK) + (<uint32_t>body[12] | <uint32_t>body[13] << 8)
+                ):
+                    raise ValueError(f"an append of {size} bytes is too short for what it says about itself")
+                is_followed = load32(body + 8) & MORE != 0
+            if not found.add(position, frame):
+                raise MemoryError()
+            index = frame_index
+            position += HEADER_BYTES + size
+    finally:
+        PyBuffer_Release(&view)
+    if index != first_index + count - 1 or is_followed:
+        raise ValueError(f"{index - first_index + 1} entries instead of {count}")
+    return found
+
+
+def stretch_of(frames, Py_ssize_t position):
+    """Where the entries of a group that begin with this frame end, as a position, and the last one's index.
+
+    They are appends and commands next to each other whose indexes count up; each may be there twice.
+    """
+    if not isinstance(frames, Frames):
+        return _runs.stretch_of(frames, position)
+    cdef Frames scanned = frames
+    if not 0 <= position < scanned.count:
+        raise IndexError(position)
+    cdef uint32_t group = scanned.found[position].kind_and_group >> 8
+    cdef uint64_t last = scanned.found[position].index
+    cdef Py_ssize_t stop = position + 1
+    cdef Found* found
+    cdef uint32_t kind
+    while stop < scanned.count:
+        found = &scanned.found[stop]
+        kind = found.kind_and_group & 0xFF
+        if found.kind_and_group >> 8 != group or (kind != APPEND and kind != COMMAND):
+            break
+        if found.index != last and found.index != last + 1:
+            break
+        last = found.index
+        stop += 1
+    return stop, last
 
 
 def enter_subjects(table, list subjects not None, seqs):

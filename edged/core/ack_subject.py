@@ -66,6 +66,14 @@ def prefixes_of(subject: bytes) -> tuple[bytes, ...]:
     return ()
 
 
+def stream_of(subject: bytes) -> bytes:
+    """The name of the stream that a subject is for; empty when it has neither form."""
+    count = subject.count(b".") + 1
+    if count == _FIRST_TOKENS:
+        return subject.split(b".", 3)[2]
+    return subject.split(b".", 5)[4] if count >= _SECOND_TOKENS else b""
+
+
 def acked_message(subject: bytes) -> AckedMessage:
     """Which message a subject is for."""
     tokens = subject.split(b".")

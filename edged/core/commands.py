@@ -39,6 +39,18 @@ Seqs = tuple[int, ...] | range
 
 # A configuration as it was parsed: text, numbers, booleans, None, lists, and dicts with text keys.
 Config = dict[str, Any]
+CREATED: Final = "edged.created"
+"""Where the configuration of a stream says when it was made, in ns since the epoch."""
+CATALOG: Final = 0
+"""The group of the commands that say which streams there are."""
+PEERS: Final = "edged.peers"
+"""Where the configuration of a stream in a cluster says which nodes have it."""
+TARGET: Final = "edged.target"
+"""Where it says which nodes are to have it in the end, while it moves."""
+BEFORE: Final = "edged.before"
+"""And which nodes had it before it began to move."""
+# What of a stored configuration is about where a stream is, and nothing to the stream itself.
+ASSIGNED: Final = frozenset((PEERS, TARGET, BEFORE))
 
 
 class UnknownCommand(ValueError):  # noqa: N818 - says what happened
@@ -204,6 +216,14 @@ class LettersTaken:
     seqs: Seqs
 
 
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """From here on this is the configuration of a stream that several nodes have. Others have PutStream."""
+
+    tag: ClassVar[int] = 16
+    config: Config
+
+
 Command = (
     PutStream
     | RemoveStream
@@ -220,6 +240,7 @@ Command = (
     | ResetConsumer
     | Terminate
     | LettersTaken
+    | Configure
 )
 
 
@@ -293,7 +314,7 @@ _CLASSES: Final[dict[int, type[Command]]] = {
     command.tag: command
     for command in (
         *(PutStream, RemoveStream, Delete, Purge, Expire, PutConsumer, RemoveConsumer),
-        *(Dispatch, Ack, Skip, Shed, Refill, ResetConsumer, Terminate, LettersTaken),
+        *(Dispatch, Ack, Skip, Shed, Refill, ResetConsumer, Terminate, LettersTaken, Configure),
     )
 }
 # A name means the same in every command.

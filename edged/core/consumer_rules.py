@@ -177,8 +177,8 @@ def _with_kept(config: ConsumerConfig, there: ConsumerConfig) -> ConsumerConfig:
 def _check_room(
     config: ConsumerConfig, stream: StreamConfig, bounds: ConsumerBounds, existing: Consumers
 ) -> None:
-    """That the stream may have one consumer more. A cluster asks this elsewhere."""
-    if bounds.is_clustered or config.is_internal:
+    """That the stream may have one consumer more."""
+    if config.is_internal:
         return
     limits = [limit for limit in (stream.max_consumers, bounds.account_consumers_max) if limit > 0]
     limit = min(limits) if limits else bounds.default_consumers_max

@@ -3,6 +3,11 @@
 Rules: everything here runs where a command is applied. A message that is gone from the stream is pending with
 nobody; whoever removes messages says so here. Numbers of consumers are never given twice. A consumer that is
 volatile is unknown to the journal: it is not in checkpoints, and nothing that the stream keeps depends on it.
+
+On a node that stands alone a consumer runs ahead of the journal: what was handed out is changed at once.
+Where several nodes have the stream, each must be able to go on from what is committed. So the one that leads
+there runs a copy, the *runner*, ahead; whatever is applied changes both, and the runner is forgotten when
+another node leads.
 """
 
 from __future__ import annotations
@@ -49,12 +54,14 @@ class ConsumerTable:
 
     __slots__ = (
         *("_first_seq", "_holders", "_log", "_messages_per_subject_max", "consumers", "dropped", "highest"),
-        *("interest", "keeps_dropped", "letters", "retention"),
+        *("_is_replicated", "interest", "keeps_dropped", "letters", "retention", "runners"),
     )
 
     def __init__(self, log: MessageLog) -> None:
         self._log = log
         self.consumers: dict[int, ConsumerMachine] = {}
+        # The copies that run ahead, by number, if this node leads and others have the stream as well.
+        self.runners: dict[int, ConsumerMachine] = {}
         self._holders = Holders()
         # The highest number that a consumer ever had.
         self.highest = 0
@@ -67,9 +74,11 @@ class ConsumerTable:
         # Where the stream began when consumers were last told.
         self._first_seq = 0
         self._messages_per_subject_max = 0
+        self._is_replicated = False
 
     def configure(self, config: dict[str, Any]) -> None:
         """Take over a changed configuration of the stream."""
+        self._is_replicated = int(config.get("num_replicas") or 1) > 1
         before = self.retention.policy
         self.retention.policy = str(config.get("retention") or "limits")
         self._messages_per_subject_max = int(config.get("max_msgs_per_subject", -1))
@@ -83,9 +92,11 @@ class ConsumerTable:
     def is_volatile(self, config: ConsumerConfig) -> bool:
         """Whether the journal knows nothing of such a consumer.
 
-        Where consumers decide what the stream keeps it knows all of them.
+        Where consumers decide what the stream keeps it knows all of them, and where another node may lead
+        the stream a moment later, so that clients find them there.
         """
-        return (config.mem_storage or config.direct) and not self.retention.is_by_acks
+        is_known = self.retention.is_by_acks or self._is_replicated
+        return (config.mem_storage or config.direct) and not is_known
 
     # --- commands ---
 
@@ -98,6 +109,13 @@ class ConsumerTable:
         consumer = self.consumers.get(command.consumer)
         if consumer is None:
             return CONSUMER_NOT_FOUND
+        outcome = self._apply_to(consumer, command)
+        runner = self.runners.get(command.consumer)
+        if runner is not None:
+            self._run_along(runner, command, outcome)
+        return outcome
+
+    def _apply_to(self, consumer: ConsumerMachine, command: ConsumerCommand) -> int:
         if isinstance(command, Dispatch):
             return self._dispatch(consumer, command)
         if isinstance(command, Ack):
@@ -108,6 +126,7 @@ class ConsumerTable:
             seq = consumer.reset(command.seq)
             self._sweep(consumer.filters)
             return seq
+        assert isinstance(command, RemoveConsumer), command
         del self.consumers[command.consumer]
         self._holders.forget(consumer)
         self._follow_interest()
@@ -129,11 +148,52 @@ class ConsumerTable:
             self._follow_interest()
             return 0
         before = known.filters
-        known.configure(command.config)
+        for machine in self._both(known):
+            machine.configure(command.config)
         if known.filters != before:
             self._follow_interest()
             self._sweep(before)
         return 0
+
+    # --- running ahead ---
+
+    def run_ahead(self, number: int) -> ConsumerMachine:
+        """A copy of a consumer that whoever leads runs ahead, as long as it leads."""
+        runner = ConsumerMachine.restore(number, self.consumers[number].snapshot())
+        self.runners[number] = runner
+        runner.holders = self._holders
+        self._holders.note(runner, runner.lowest_known)
+        return runner
+
+    def stop_runners(self) -> None:
+        """Another node leads: what counts is what is committed, and what only this one knew is gone."""
+        for runner in self.runners.values():
+            self._holders.forget(runner)
+        self.runners.clear()
+        for number, consumer in list(self.consumers.items()):
+            if self.is_volatile(consumer.config):
+                self.apply(RemoveConsumer(number))
+
+    def _run_along(self, runner: ConsumerMachine, command: ConsumerCommand, outcome: int) -> None:
+        """Let a runner know what was applied. What it has handed out itself is no news to it."""
+        has = self._log.has
+        if isinstance(command, RemoveConsumer):
+            del self.runners[command.consumer]
+            self._holders.forget(runner)
+        elif isinstance(command, ResetConsumer):
+            runner.reset(outcome)
+        elif isinstance(command, Dispatch):
+            if runner.dispatched(command):
+                runner.drop([seq for seq in command.seqs if seq in runner.pending and not has(seq)])
+        elif isinstance(command, Ack | Terminate):
+            kind, seqs = (command.kind, command.seqs) if isinstance(command, Ack) else (TERM, (command.seq,))
+            settled = runner.settle(kind, seqs)
+            if kind == GIVEN_UP:
+                runner.drop([seq for seq in settled if not has(seq)])
+
+    def _both(self, consumer: ConsumerMachine) -> tuple[ConsumerMachine, ...]:
+        runner = self.runners.get(consumer.number)
+        return (consumer,) if runner is None else (consumer, runner)
 
     def _admit(self, consumer: ConsumerMachine) -> None:
         self.consumers[consumer.number] = consumer
@@ -246,7 +306,7 @@ class ConsumerTable:
         """
         subject = subject or b">"
         log, has = self._log, self._log.has
-        for consumer in self.consumers.values():
+        for consumer in (*self.consumers.values(), *self.runners.values()):
             consumer.drop([seq for seq in consumer.known() if not has(seq)])
             filters = consumer.filters or (b">",)
             if all(is_subset(one, subject) for one in filters):
@@ -257,15 +317,21 @@ class ConsumerTable:
         self._first_seq = log.first_seq
 
     def take_dropped(self) -> list[tuple[int, Dropped]]:
-        """What was pending and has gone since this was asked last."""
+        """What was pending and has gone since this was asked last, with its consumer's number."""
         dropped, self.dropped = self.dropped, []
         return dropped
 
+    def keep_dropped(self, is_kept: bool) -> None:
+        """From now on remember what was pending when it was removed, or do so no more."""
+        self.keeps_dropped = is_kept
+        self.dropped.clear()
+
     def _drop(self, drop: Callable[[ConsumerMachine], list[Dropped]]) -> None:
         for number, consumer in self.consumers.items():
-            if consumer in self._holders:
-                dropped = drop(consumer)
-                if self.keeps_dropped:
+            for machine in self._both(consumer):
+                dropped = drop(machine) if machine in self._holders else []
+                # Whoever tells the world knows what runs ahead, and nothing else.
+                if self.keeps_dropped and (machine is not consumer or number not in self.runners):
                     self.dropped += [(number, one) for one in dropped]
         self._holders.review()
 

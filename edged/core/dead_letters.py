@@ -71,7 +71,7 @@ class DeadLetters:
         # By number of the consumer and seq, in the order in which they came to be owed.
         self.owed: dict[tuple[int, int], DeadLetter] = {}
         # Those of them that nobody has begun to send. Whoever sends them empties this.
-        self.fresh: list[tuple[int, int]] = []
+        self.fresh: dict[tuple[int, int], None] = {}
         # How many letters are owed of a message.
         self._counts: dict[int, int] = {}
         # Messages that the stream would have let go if no letter were owed.
@@ -88,7 +88,7 @@ class DeadLetters:
         """A message was given up."""
         if letter.key not in self.owed:
             self.owed[letter.key] = letter
-            self.fresh.append(letter.key)
+            self.fresh[letter.key] = None
             self._counts[letter.seq] = self._counts.get(letter.seq, 0) + 1
             if is_volatile:
                 self._volatile.add(letter.key)
@@ -104,6 +104,7 @@ class DeadLetters:
             if self.owed.pop((consumer, seq), None) is None:
                 continue
             self._volatile.discard((consumer, seq))
+            self.fresh.pop((consumer, seq), None)
             self._counts[seq] -= 1
             if not self._counts[seq]:
                 del self._counts[seq]

@@ -24,6 +24,8 @@ from edged.core.wire import Publish, Publishes
 
 # The most that a message adds around subject, sid, reply and payload: a verb, blanks, numbers, line ends.
 LINE_BYTES = 36
+# What the line before it, which says whom it is for, has around the address.
+ADDRESS_BYTES = 8
 _MASK = (1 << 64) - 1
 # Reply subjects that only servers make: service imports, consumer acknowledgements, gateways.
 RESERVED_REPLIES = (b"_R_.", b"$JS.ACK.", b"_GR_.", b"$GR.")
@@ -69,10 +71,12 @@ class Outbox:
 
     __slots__ = (
         "_data",
+        "address",
         "echo",
         "headers",
         "in_bytes",
         "in_messages",
+        "is_route",
         "limit_bytes",
         "listed",
         "out_bytes",
@@ -90,6 +94,9 @@ class Outbox:
         self.headers = False
         self.wants_no_responders = False
         self.tracks_replies = False
+        # To another node: publishes are written, and before them whom they are for, when that changes.
+        self.is_route = False
+        self.address: bytes | None = None
         self.overflowed = False
         self.listed = False
         self.in_messages = self.in_bytes = self.out_messages = self.out_bytes = 0
@@ -226,7 +233,7 @@ class Fanout:
                 origin.in_messages += 1
                 origin.in_bytes += len(data)
                 reserved = reply if reply is not None and reply.startswith(RESERVED_REPLIES) else None
-                if reserved is not None and not origin.owner.reserved_reply(reserved):
+                if reserved is not None and not origin.is_route and not origin.owner.reserved_reply(reserved):
                     continue
             route = routes.get(subject) or resolve(subject)
             if route.special is not None:
@@ -317,21 +324,30 @@ class Fanout:
         return True
 
     def encode(self, outbox: Outbox, sid: bytes, message: Publish) -> None:
-        """Append MSG or HMSG to an outbox, and list it as dirty."""
+        """Append MSG or HMSG to an outbox, and list it as dirty.
+
+        To another node it is PUB or HPUB, behind an INFO with the sid when the one before had another.
+        """
         subject, reply, header_bytes, data = message
         if header_bytes > 0 and not outbox.headers:
             data = data[header_bytes:]
             header_bytes = 0
+        kind = b"H" if header_bytes > 0 else b""
         reply_part = b"%s " % reply if reply is not None else b""
-        if header_bytes > 0:
-            line = b"HMSG %s %s %s%d %d\r\n" % (subject, sid, reply_part, header_bytes, len(data))
-        else:
-            line = b"MSG %s %s %s%d\r\n" % (subject, sid, reply_part, len(data))
-        waiting = outbox._data
+        sizes = b"%d %d" % (header_bytes, len(data)) if header_bytes > 0 else b"%d" % len(data)
         line_bytes_max = len(subject) + len(sid) + len(reply or b"") + LINE_BYTES
+        if outbox.is_route:
+            address = b"" if sid == outbox.address else b"INFO %s\r\n" % sid
+            line = b"%s%sPUB %s %s%s\r\n" % (address, kind, subject, reply_part, sizes)
+            line_bytes_max += ADDRESS_BYTES
+        else:
+            line = b"%sMSG %s %s %s%s\r\n" % (kind, subject, sid, reply_part, sizes)
+        waiting = outbox._data
         if len(waiting) + line_bytes_max + len(data) > outbox.limit_bytes:
             outbox.overflowed = True
         else:
+            if outbox.is_route:
+                outbox.address = sid
             waiting += line
             waiting += data
             waiting += b"\r\n"

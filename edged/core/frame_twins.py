@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 else:
     FrameBuffer, Scan = twin(frames.FrameBuffer), twin(frames.Scan)
 
+block_frames = twin(frames.block_frames, "_runs")
 decode_append = twin(frames.decode_append)
 scan = twin(frames.scan)
 
-__all__ = ["FrameBuffer", "Scan", "decode_append", "scan"]
+__all__ = ["FrameBuffer", "Scan", "block_frames", "decode_append", "scan"]

@@ -37,6 +37,11 @@ from edged.core.wire import Publish
 BATCH: Final = 1
 APPEND: Final = 2
 COMMAND: Final = 3
+# Of groups that several nodes have, see replica_records.py.
+HARD_STATE: Final = 4
+CUT: Final = 5
+MEMBERS: Final = 6
+INSTALL: Final = 7
 
 HEADER_BYTES: Final = 24
 # The largest payload that can be configured, with room for its subject and header.
@@ -108,6 +113,12 @@ class FrameBuffer:
         """Append a frame; return where in the buffer it starts."""
         offset = len(self._data)
         self._data += _header(kind, group, index, len(body) + len(self._tag)) + body + self._tag
+        return offset
+
+    def add_raw(self, frames: bytes) -> int:
+        """Append frames as they lie in another buffer, of the same tag; return where they start."""
+        offset = len(self._data)
+        self._data += frames
         return offset
 
     def add_appends(self, group: int, first_index: int, ts_ns: int, messages: Iterable[Publish]) -> list[int]:
@@ -201,6 +212,38 @@ def scan(data: bytes, nonce: int, start: int, offset: int = 0) -> Scan:
         )
         expected = position = end
     return Scan(frames, damage, expected)
+
+
+def block_frames(data: bytes, group: int, first_index: int, count: int) -> Sequence[Frame]:
+    """The frames of consecutive entries of a group, as another node sent them; ValueError for other bytes.
+
+    Marks and checksums are not looked at. An entry may be there twice. The last message is no member of an
+    atomic batch of which more would follow.
+    """
+    found: list[Frame] = []
+    position, index = 0, first_index - 1
+    is_followed = False
+    while position < len(data):
+        if position + HEADER_BYTES > len(data):
+            raise ValueError(f"a frame is cut off at {position}")
+        _, _, size, kind_and_group, frame_index = _HEADER.unpack_from(data, position)
+        kind, start = kind_and_group & 0xFF, position + HEADER_BYTES
+        is_next = frame_index == index + 1 or (
+            frame_index == index and kind == COMMAND and index >= first_index
+        )
+        if not is_next or kind_and_group >> 8 != group or kind not in (APPEND, COMMAND):
+            raise ValueError(f"no entry of group {group} behind {index} at {position}")
+        if size > BODY_BYTES_MAX or start + size > len(data):
+            raise ValueError(f"a frame of {size} bytes is cut off at {position}")
+        is_followed = False
+        if kind == APPEND:
+            decode_append(data, start, size)
+            is_followed = append_flags(data, start) & MORE != 0
+        found.append((position, kind, group, frame_index, start, size))
+        index, position = frame_index, start + size
+    if index != first_index + count - 1 or is_followed:
+        raise ValueError(f"{index - first_index + 1} entries instead of {count}")
+    return found
 
 
 def decode_append(data: bytes, body_start: int, body_size: int) -> tuple[int, bytes, int, bytes]:

@@ -29,6 +29,14 @@ COMMIT_QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
 # When it is full, the connections that publish to streams are not read until some of them were submitted.
 COUNTER_QUEUE_BYTES_MAX: Final = 4 * 1024 * 1024
 
+# Requests to the JetStream API that a node of a cluster deals with at a time, by asking others or by itself.
+# With so many the next ones wait in the queue of requests, which has a bound of its own.
+API_CALLS_MAX: Final = 1024
+
+# How often a request is passed on from a node that does not lead to one that should. One that would be passed
+# on once more is refused for now: whoever leads has changed meanwhile.
+API_HOPS_MAX: Final = 3
+
 # Journal files that are complete and not sealed yet. With more than this, sealing cannot keep up with what is
 # published, and the connections that publish to streams are not read until it has.
 UNSEALED_FILES_MAX: Final = 8

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from operator import gt
 from typing import Final, NamedTuple, Protocol
 
-from edged.core.frames import APPEND, BODY_BYTES_MAX, Frame, append_frame_bytes
+from edged.core.frames import APPEND, BODY_BYTES_MAX, COMMAND, Frame, append_frame_bytes
 from edged.core.message import counted_bytes
 from edged.core.wire import Publish
 
@@ -124,31 +124,35 @@ def run_of_messages(
     return Run(subjects, [ts_ns] * count, places, sizes, total + PLAIN_BYTES * count)
 
 
-def run_of_frames(data: bytes, frames: Sequence[Frame], position: int, tag_bytes: int = 0) -> Run | None:
+def run_of_frames(
+    data: bytes, frames: Sequence[Frame], position: int, tag_bytes: int = 0, start: int = 0, stop: int = -1
+) -> Run | None:
     """The messages of a group from a frame on, as long as their indexes count up and they have no headers.
 
-    None if not even the frame at `position` is one of those. `data` is the file from its beginning; where it
-    was encrypted, the bodies in it are plain and tags follow them.
+    None if not even the frame at `position` is one of those. `data` is the file from `start` on; where it
+    was encrypted, the bodies in it are plain and tags follow them. Frames from `stop` on, unless it is
+    negative, are left out.
     """
     plain_size = packed_size(FRAME_BYTES + tag_bytes, PLAIN_BYTES)
     subjects: list[bytes] = []
     times_ns, offsets, sizes = array("Q"), array("I"), array("I")
     total = 0
     _, _, wanted_group, wanted_index, _, _ = frames[position]
-    while position < len(frames):
-        offset, kind, group, index, start, body_bytes = frames[position]
+    end = len(frames) if stop < 0 else min(stop, len(frames))
+    while position < end:
+        offset, kind, group, index, body_start, body_bytes = frames[position]
         if kind != APPEND or group != wanted_group or index != wanted_index:
             break
-        if body_bytes < _APPEND.size or start + body_bytes > len(data):
+        if body_bytes < _APPEND.size or body_start + body_bytes > len(data):
             break
-        ts_ns, header_bytes, subject_bytes = _APPEND.unpack_from(data, start)
+        ts_ns, header_bytes, subject_bytes = _APPEND.unpack_from(data, body_start)
         size = body_bytes - _APPEND.size
         if header_bytes or subject_bytes > size:
             break
-        start += _APPEND.size
-        subjects.append(data[start : start + subject_bytes])
+        subject_start = body_start + _APPEND.size
+        subjects.append(data[subject_start : subject_start + subject_bytes])
         times_ns.append(ts_ns)
-        offsets.append(offset)
+        offsets.append(start + offset)
         sizes.append(plain_size + size)
         total += size
         wanted_index += 1
@@ -156,6 +160,20 @@ def run_of_frames(data: bytes, frames: Sequence[Frame], position: int, tag_bytes
     if not subjects:
         return None
     return Run(subjects, times_ns, offsets, sizes, total + PLAIN_BYTES * len(subjects))
+
+
+def stretch_of(frames: Sequence[Frame], position: int) -> tuple[int, int]:
+    """Where the entries of a group that begin with this frame end, as a position, and the last one's index.
+
+    They are appends and commands next to each other whose indexes count up; each may be there twice.
+    """
+    _, _, wanted_group, last, _, _ = frames[position]
+    for stop in range(position + 1, len(frames)):
+        _, kind, group, index, _, _ = frames[stop]
+        if group != wanted_group or kind not in (APPEND, COMMAND) or not last <= index <= last + 1:
+            return stop, last
+        last = index
+    return len(frames), last
 
 
 def enter_subjects(table: Table, subjects: list[bytes], seqs: Sequence[int]) -> array[int]:

@@ -9,7 +9,7 @@ from edged.core import api_errors
 from edged.core.api_errors import ApiFailure
 from edged.core.stream_config import StreamConfig
 
-_INT64_MAX = 2**63 - 1
+INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class StreamBounds:
     # Whether there are no limits for this replica count, so that there can be no stream.
     is_forbidden: bool = False
     # Of the server.
-    server_file_bytes_max: int = _INT64_MAX
-    server_memory_bytes_max: int = _INT64_MAX
+    server_file_bytes_max: int = INT64_MAX
+    server_memory_bytes_max: int = INT64_MAX
     server_file_bytes_reserved: int = 0
     server_memory_bytes_reserved: int = 0
 

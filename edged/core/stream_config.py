@@ -192,6 +192,7 @@ _NESTED: dict[str, Any] = {
     "consumer_limits": lambda found: ConsumerLimits(**found),
 }
 
+PLACEMENT = Structure("server.Placement", {"cluster": TEXT, "tags": ListOf(TEXT), "preferred": TEXT})
 _SHAPES: dict[str, Shape] = {
     "name": TEXT,
     "description": TEXT,
@@ -208,7 +209,7 @@ _SHAPES: dict[str, Shape] = {
     "num_replicas": INT,
     "no_ack": FLAG,
     "duplicate_window": DURATION,
-    "placement": Structure("server.Placement", {"cluster": TEXT, "tags": ListOf(TEXT), "preferred": TEXT}),
+    "placement": PLACEMENT,
     "mirror": SOURCE,
     "sources": ListOf(SOURCE, pointer=True),
     "compression": Compression(("none", "s2")),

@@ -24,6 +24,7 @@ from edged.core.api_errors import (
 from edged.core.atomic_rules import BatchCheck, Member
 from edged.core.commands import (
     Command,
+    Configure,
     Delete,
     Expire,
     Purge,
@@ -32,7 +33,6 @@ from edged.core.commands import (
     Skip,
 )
 from edged.core.consumer_config import ConsumerConfig
-from edged.core.consumer_machine import Dropped
 from edged.core.consumer_table import ConsumerCommand, ConsumerTable
 from edged.core.dead_letters import DeadLetters
 from edged.core.dedupe import Dedupe
@@ -80,16 +80,16 @@ class StreamMachine:
     """The state of one stream's group."""
 
     __slots__ = (
-        *("_is_plain", "_is_refusing", "_members", "_runs", "_table"),
-        *("consumers", "decided", "dedupe", "expiry"),
-        *("last_message_id", "limits", "log", "rules", "sheds", "source_positions", "unmarked"),
+        *("_is_plain", "_is_refusing", "_members", "_runs"),
+        *("config", "consumers", "decided", "dedupe", "expiry"),
+        *("last_message_id", "limits", "log", "rules", "sheds", "source_positions", "table", "unmarked"),
     )
 
     def __init__(self, log: MessageLog, config: dict[str, Any], runs: RunLog | None = None) -> None:
         self.log = log
         self._runs = runs
-        self._table = ConsumerTable(log)
-        self.consumers = self._table.consumers
+        self.table = ConsumerTable(log)
+        self.consumers = self.table.consumers
         # What was given up to make room for other streams.
         self.sheds = ShedLedger()
         self.expiry = Expiry()
@@ -108,12 +108,16 @@ class StreamMachine:
         # same batch of the journal: no checkpoint needs this.
         self._is_refusing = False
         self.configure(config)
-        # A stream that never held anything begins where its configuration says.
-        if not log.last_seq:
-            log.skip_to(int(config.get("first_seq") or 0) - 1)
+        self._begin()
+
+    def _begin(self) -> None:
+        """A stream that never held anything begins where its configuration says."""
+        if not self.log.last_seq:
+            self.log.skip_to(int(self.config.get("first_seq") or 0) - 1)
 
     def configure(self, config: dict[str, Any]) -> None:
         """Take over a changed configuration. Limits that shrank take effect at once."""
+        self.config = config
         self.limits = limits = StreamLimits.of(config)
         self.rules = rules = PublishRules.of(config)
         self.expiry.max_age_ns = int(config.get("max_age", 0))
@@ -126,7 +130,7 @@ class StreamMachine:
         # Nothing is to be decided about a message without headers, except that older ones may go.
         self._is_plain = rules.is_silent and not rules.marker_ttl_ns and not limits.is_new_refused
         limits.keep_all(self.log)
-        self._table.configure(config)
+        self.table.configure(config)
 
     # --- messages come in ---
 
@@ -226,10 +230,10 @@ class StreamMachine:
             before = self.log.message_count
             runs.trim_subjects(subjects, limits.messages_per_subject_max)
             if self.consumers and self.log.message_count < before:
-                self._table.look_through()
+                self.table.look_through()
         elif limits.is_old_dropped:
             limits.keep(self.log)
-            self._table.begin_moved()
+            self.table.begin_moved()
 
     def take_decided(self) -> list[Outcome]:
         """What the members of a batch came to, if the last one was just appended; else nothing."""
@@ -281,7 +285,7 @@ class StreamMachine:
                 if seq is not None:
                     return Duplicate(seq)
         error = rules.late_refusal(fields, self.last_message_id, is_internal)
-        if error is None and (not rules.is_by_interest or self._table.interest.wants(subject)):
+        if error is None and (not rules.is_by_interest or self.table.interest.wants(subject)):
             if TTL in fields and ttl_of(fields) is None:
                 error = MESSAGE_TTL_INVALID
             elif self.limits.is_new_refused:
@@ -297,7 +301,7 @@ class StreamMachine:
         """Give a message its seq, and store it if there is interest in it."""
         rules, log = self.rules, self.log
         seq = log.last_seq + 1
-        is_wanted = not rules.is_by_interest or self._table.interest.wants(subject)
+        is_wanted = not rules.is_by_interest or self.table.interest.wants(subject)
         previous_seq = (log.last_of(subject) or 0) if rules.is_republished else 0
         if is_wanted:
             self._keep(Message(seq, ts_ns, subject, header_bytes, data), place, fields)
@@ -336,24 +340,24 @@ class StreamMachine:
         if limits.messages_per_subject_max > 0:
             gone = limits.keep_subject(log, subject)
             if gone and self.consumers:
-                self._table.gone(gone)
+                self.table.gone(gone)
         if limits.is_old_dropped:
             limits.keep(log)
-            self._table.begin_moved()
+            self.table.begin_moved()
 
     def _roll_up(self, subject: bytes, fields: Fields, end: int) -> None:
         """Remove what the message replaces: everything below `end`, or of its subject, and a schedule."""
         rollup = fields.get(ROLLUP, b"").lower()
         if rollup == ROLLUP_SUBJECT:
             purge_subject(self.log, subject, end)
-            self._table.purged(subject)
+            self.table.purged(subject)
         elif rollup == ROLLUP_ALL:
             self.log.compact_to(end)
-            self._table.purged(b"")
+            self.table.purged(b"")
         scheduler = fields.get(SCHEDULER)
         if scheduler and fields.get(SCHEDULE_NEXT) == SCHEDULE_PURGE:
             purge_subject(self.log, scheduler, self.log.last_seq + 1)
-            self._table.purged(scheduler)
+            self.table.purged(scheduler)
 
     def lose(self, first_seq: int, last_seq: int) -> None:
         """Messages that were stored are lost, with their records. Their seqs are not used again."""
@@ -367,11 +371,11 @@ class StreamMachine:
         if isinstance(command, Delete):
             if log.remove(command.seq) is None:
                 return Refused(NO_MESSAGE_FOUND)
-            self._table.gone((command.seq,))
+            self.table.gone((command.seq,))
             return 1
         if isinstance(command, Purge):
             count = purge(log, command)
-            self._table.purged(command.subject)
+            self.table.purged(command.subject)
             return count
         if isinstance(command, Expire):
             return self._expire(command)
@@ -382,8 +386,12 @@ class StreamMachine:
         if isinstance(command, Skip):
             log.skip_to(command.to_seq)
             return 0
+        if isinstance(command, Configure):
+            self.configure(command.config)
+            self._begin()
+            return 0
         assert isinstance(command, ConsumerCommand), command
-        outcome = self._table.apply(command)
+        outcome = self.table.apply(command)
         return Refused(outcome) if isinstance(outcome, ApiError) else outcome
 
     def _shed(self, command: Shed) -> int:
@@ -394,7 +402,7 @@ class StreamMachine:
             freed = size - log.bytes
             record = ShedRecord("", "", first_seq, command.last_seq, command.reason, freed, command.ts_ns)
             self.sheds.add(record)
-        self._table.begin_moved()
+        self.table.begin_moved()
         return messages - log.message_count
 
     def _refill(self, command: Refill) -> Outcome:
@@ -416,24 +424,16 @@ class StreamMachine:
     @property
     def highest_consumer(self) -> int:
         """The highest number that a consumer ever had."""
-        return self._table.highest
+        return self.table.highest
 
     @property
     def letters(self) -> DeadLetters:
         """The dead letters that are owed."""
-        return self._table.letters
+        return self.table.letters
 
     def is_volatile(self, config: ConsumerConfig) -> bool:
         """Whether the commands of such a consumer are applied at once, and the journal has none of them."""
-        return self._table.is_volatile(config)
-
-    def keep_dropped(self) -> None:
-        """From now on remember what was pending when it was removed, for take_dropped()."""
-        self._table.keeps_dropped = True
-
-    def take_dropped(self) -> list[tuple[int, Dropped]]:
-        """What was pending and has been removed since this was asked last, with its consumer's number."""
-        return self._table.take_dropped()
+        return self.table.is_volatile(config)
 
     # --- time ---
 
@@ -452,7 +452,7 @@ class StreamMachine:
         before = self.log.message_count
         self.unmarked.update(expire(self.log, command, is_marked=self.rules.marker_ttl_ns > 0))
         self.expiry.done(command)
-        self._table.gone(command.seqs)
+        self.table.gone(command.seqs)
         return before - self.log.message_count
 
     # --- checkpoints ---
@@ -467,9 +467,10 @@ class StreamMachine:
             "sources": [[name, *position] for name, position in self.source_positions.items()],
             "unmarked": list(self.unmarked),
             "sheds": self.sheds.snapshot(),
-            "consumers": self._table.snapshot(),
-            "highest_consumer": self._table.highest,
+            "consumers": self.table.snapshot(),
+            "highest_consumer": self.table.highest,
             **({"dead_letters": letters} if letters else {}),
+            # Of a stream of several nodes the catalog may know another one already.
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -480,6 +481,6 @@ class StreamMachine:
             self.source_positions[name] = SourcePosition(*position)
         self.unmarked.update(dict.fromkeys(snapshot["unmarked"]))
         self.sheds = ShedLedger.restore(snapshot["sheds"])
-        self._table.restore(snapshot["consumers"], snapshot["highest_consumer"])
+        self.table.restore(snapshot["consumers"], snapshot["highest_consumer"])
         # Checkpoints from before there were dead letters do not know them.
         self.letters.restore(snapshot.get("dead_letters", []))

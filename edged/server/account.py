@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +21,7 @@ from edged.core.permissions import ALL, Permissions
 from edged.core.subjects import is_literal
 from edged.core.sublist import SubscriptionList
 from edged.core.twins import Fanout, Outbox, Route, Subscription
+from edged.server.peers import PeerContext, Towards, delivery_rights, near_members, once_per_node
 
 if TYPE_CHECKING:
     from edged.config.options import AccountOptions
@@ -144,7 +146,15 @@ class Account:
         self.draw = draw
         self.is_system = is_system
         self.subscriptions: SubscriptionList[Subscription | Shadow] = SubscriptionList()
+        # Handlers of this node that other nodes do not know of.
+        self.unannounced: set[Subscription] = set()
+        self._peer_contexts: WeakValueDictionary[tuple[Towards, bytes | None], PeerContext] = (
+            WeakValueDictionary()
+        )
         self.exchange: Exchange | None = None
+        # What reply subjects of requests to services of this account begin with: answers come back here.
+        self.answers_prefix = b"_R_.%s." % secrets.token_hex(4).encode()
+        self._has_announced_answers = False
         self.connections: set[object] = set()
         self.connections_total = 0
         # Told of every pattern whose interest has changed.
@@ -172,6 +182,12 @@ class Account:
         self.mappings = _mappings(options) if options.mappings else None
         self.forget_routes()
 
+    def announce_answers(self) -> None:
+        """Let other nodes send the answers of services of this account here."""
+        if not self._has_announced_answers:
+            self._has_announced_answers = True
+            self.router.interest_added(self.name, self.answers_prefix + b">", None)
+
     def context(self, permissions: Permissions) -> PublishContext:
         """The shared routes of clients with these rights. Contexts of rights that nobody has any more go."""
         context = self._contexts.get(permissions)
@@ -180,13 +196,27 @@ class Account:
             context.forget()
         return context
 
-    def subscribe(self, subscription: Subscription) -> None:
-        """Add interest. ValueError when the subject is not a valid one."""
+    def peer_context(self, towards: Towards, queue: bytes | None = None) -> PeerContext:
+        """The routes of what other nodes send to this account; they last as long as somebody holds them."""
+        context = self._peer_contexts.get((towards, queue))
+        if context is None:
+            context = self._peer_contexts[towards, queue] = PeerContext(self, towards, queue)
+        return context
+
+    def subscribe(self, subscription: Subscription, is_announced: bool = True) -> None:
+        """Add interest. ValueError when the subject is not a valid one.
+
+        A handler that is not announced gets what is published here, and what other nodes send to it on
+        purpose; nobody elsewhere knows of it.
+        """
         self.subscriptions.insert(subscription.subject, subscription.queue, subscription)
+        if not is_announced and subscription.outbox is None:
+            self.unannounced.add(subscription)
         self.interest_changed(subscription.subject)
         if self.exchange is not None:
             self.exchange.subscribed(subscription)
-        self.router.interest_added(self.name, subscription.subject, subscription.queue)
+        if is_announced:
+            self.router.interest_added(self.name, subscription.subject, subscription.queue)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Take interest away; once is enough, more does no harm."""
@@ -196,7 +226,10 @@ class Account:
         self.interest_changed(subscription.subject)
         if self.exchange is not None:
             self.exchange.unsubscribed(subscription)
-        self.router.interest_removed(self.name, subscription.subject, subscription.queue)
+        if subscription in self.unannounced:
+            self.unannounced.discard(subscription)
+        elif subscription.outbox is None or not subscription.outbox.is_route:
+            self.router.interest_removed(self.name, subscription.subject, subscription.queue)
 
     def absorb(self, outbox: Outbox) -> None:
         """Keep the totals of a connection that leaves."""
@@ -211,6 +244,8 @@ class Account:
             self.internal.routes.pop(pattern, None)
             for context in self._contexts.values():
                 context.routes.pop(pattern, None)
+            for peer_context in self._peer_contexts.values():
+                peer_context.forget_subject(pattern)
         else:
             self.forget_routes()
         for listener in self.interest_listeners:
@@ -221,6 +256,8 @@ class Account:
         self.internal.forget()
         for context in self._contexts.values():
             context.forget()
+        for peer_context in self._peer_contexts.values():
+            peer_context.forget()
 
     def publish(
         self,
@@ -273,6 +310,8 @@ class Account:
         queues = [
             members for _, items in matched.queues if (members := self._recipients(items, target, seen))
         ]
+        if not self.router.is_alone:
+            plain, queues = once_per_node(plain), list(map(near_members, queues))
         route = Route(plain, queues)
         if self.exchange is not None:
             route = self.exchange.extend(route, target)
@@ -290,10 +329,12 @@ class Account:
         for items in (matched.plain, *(members for _, members in matched.queues)):
             group: list[Recipient] = []
             for item in items:
-                if not isinstance(item, Subscription) or _delivery_rights(item) is not None:
+                if not isinstance(item, Subscription) or delivery_rights(item) is not None:
                     return None
                 group.append((item, None))
             groups.append(group)
+        if not self.router.is_alone:
+            groups = [once_per_node(groups[0]), *map(near_members, groups[1:])]
         return Route(groups[0], groups[1:])
 
     def _recipients(
@@ -309,7 +350,7 @@ class Account:
                 if translated is None:
                     continue
                 subscription, name = item.subscription, translated
-            rights = _delivery_rights(subscription)
+            rights = delivery_rights(subscription)
             if rights is not None and not rights.may_deliver(name or target, subscription.queue):
                 continue
             found.append((subscription, name))
@@ -332,14 +373,6 @@ class Account:
         if publisher is None or not publisher.may_respond(target):
             return _refuse(origin, message)
         return self.send_along(self._open_route(message[0], target), origin, message)
-
-
-def _delivery_rights(subscription: Subscription) -> Permissions | None:
-    """What must be asked before each delivery to a subscription; None when nothing must."""
-    if subscription.outbox is None:
-        return None
-    rights: Permissions | None = getattr(subscription.outbox.owner, "delivery_rights", None)
-    return rights
 
 
 def _mappings(options: AccountOptions) -> SubjectMappings:

@@ -464,6 +464,11 @@ class ClientConnection:
         """Queue protocol bytes; they leave with the next flush."""
         self.writer.send(data)
 
+    def tell_news(self) -> None:
+        """Send INFO again, if this client is one that expects news."""
+        if self._first_pong_sent and self.fields.protocol >= 1 and self.reason is None:
+            self.send(self.server.info_line(self))
+
     def send_error(self, text: str) -> None:
         """Queue an -ERR. Line breaks cannot be smuggled into it."""
         line = text.replace("\r", "").replace("\n", "").encode("utf-8", "surrogateescape")

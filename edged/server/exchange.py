@@ -204,7 +204,7 @@ class Exchange:
             if first.expires_at > now and len(requests) < SERVICE_REQUESTS_MAX:
                 break
             exchange.forget_request(next(iter(requests)))
-        foreign_reply = REPLY_PREFIX + secrets.token_hex(8).encode()
+        foreign_reply = exchange.account.answers_prefix + secrets.token_hex(8).encode()
         threshold_s = binding.export.response_threshold_s
         is_single = binding.export.response == "singleton"
         requests[foreign_reply] = OpenRequest(
@@ -243,7 +243,7 @@ class Exchange:
         _, _, header_bytes, data = message
         block = headers.without(data[:header_bytes], REQUEST_INFO) if header_bytes > 0 else b""
         payload = data[max(header_bytes, 0) :]
-        if origin is not None:
+        if origin is not None and not origin.is_route:
             is_shared = binding.share or binding.exporter.is_system
             block = headers.adding(block, REQUEST_INFO, self.describe(origin, is_shared))
         return (len(block) if block else -1), block + payload

@@ -18,6 +18,8 @@ def bind_imports(accounts: dict[str, Account], describe: DescribeRequester, log:
         account.exchange = None
         if _takes_part(account):
             account.exchange = Exchange(account, describe)
+            if account.options.service_exports:
+                account.announce_answers()
             if previous is not None:
                 account.exchange.take_requests(previous)
     for account in accounts.values():

@@ -29,6 +29,7 @@ class Info:
         # Set once the listeners are bound: the port may have been chosen by the system.
         self.port = 0
         self.websocket_port = 0
+        self.cluster_port = 0
         self.connect_urls: tuple[str, ...] = ()
         self.websocket_connect_urls: tuple[str, ...] = ()
 

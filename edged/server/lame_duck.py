@@ -17,6 +17,7 @@ async def leave_slowly(server: Server) -> None:
     """Announce, wait for the grace period, and close the remaining clients over the configured duration."""
     options = server.options
     server.is_lame_duck = True
+    server.router.leaving()
     server.log.info("entering lame duck mode")
     for connection in list(server.connections.values()):
         if connection.fields.protocol >= 1 and connection.identity is not None:

@@ -106,6 +106,7 @@ class Server:
             self.accounts[name].is_removed = True
         self.default_account = self.accounts[GLOBAL_ACCOUNT]
         bind_imports(self.accounts, self.describe_requester, self.log)
+        self.router.configured(options)
         if self.jetstream is not None:
             self.jetstream.configured()
 
@@ -202,6 +203,15 @@ class Server:
         if operator is not None and name in self.accounts:
             await self._learn_account(operator, name)
 
+    async def discover_account(self, name: str) -> None:
+        """Take over an account that is in use at another node, if there is an operator who vouches for it.
+
+        AuthFailed when there is no such account.
+        """
+        operator = self.authenticator.operator
+        if operator is not None:
+            await self._learn_account(operator, name)
+
     async def _learn_account(self, operator: OperatorAuth, name: str) -> None:
         """Take over the account of a JWT, and whatever changed in those already known."""
         if self._claimed is None:
@@ -282,6 +292,8 @@ class Server:
         """Write what the last batch produced. Returns a connection that cannot keep up, if there is one."""
         if self.jetstream is not None:
             self.jetstream.flush()
+        if not self.router.is_alone:
+            self.router.flush()
         dirty = self.fanout.dirty
         if not dirty:
             return None
@@ -303,6 +315,16 @@ class Server:
     def info_line(self, connection: ClientConnection, is_connected: bool = False) -> bytes:
         """The INFO for a client."""
         return self.info.line(connection, is_connected)
+
+    def advertise(self, urls: tuple[str, ...], websocket_urls: tuple[str, ...], is_told: bool = True) -> None:
+        """Tell clients where else they can go, when that has changed; or with the next INFO."""
+        if (urls, websocket_urls) == (self.info.connect_urls, self.info.websocket_connect_urls):
+            return
+        self.info.connect_urls, self.info.websocket_connect_urls = urls, websocket_urls
+        if is_told:
+            for connection in self.connections.values():
+                connection.tell_news()
+            self.flush()
 
     def describe_requester(self, outbox: Any, is_shared: bool) -> bytes:
         """Who sent a request, for the Nats-Request-Info header."""

@@ -68,19 +68,25 @@ class Batch:
     """Gathers until it is closed, is written once, and is then applied or refused."""
 
     __slots__ = (
-        *("applied", "buffer", "entries", "error", "frees_space", "gathered_bytes", "generation"),
-        *("is_sync_needed", "nonce", "number", "position"),
+        *("applied", "begins_file", "buffer", "entries", "error", "frees_space", "gathered_bytes"),
+        *("generation", "is_sync_needed", "is_void", "nonce", "number", "position", "work"),
     )
 
     def __init__(self, tag_bytes: int = 0, capacity: int = 0) -> None:
         self.buffer = FrameBuffer(tag_bytes, capacity)
         self.entries: list[Appends | Change] = []
+        # What a Replication has to do when it is durable.
+        self.work: list[Any] = []
         # Known when it is closed: its size then, its record but for how far the journal is, and how often
         # batches could not be written before.
         self.gathered_bytes = 0
         self.number = 0
         self.applied: list[list[Any]] = []
         self.generation = 0
+        # Whether it goes to a new file in any case, and begins it as a Replication wants; and whether there
+        # is nothing in it.
+        self.begins_file = False
+        self.is_void = False
         # Whether everything in it helps a full disk.
         self.frees_space = True
         # Whether somebody in it is promised the disk, and not only the operating system.
@@ -92,9 +98,13 @@ class Batch:
 
     def add(self, change: Change) -> None:
         """Take in a command."""
+        self.write(change)
+        self.entries.append(change)
+
+    def write(self, change: Change) -> None:
+        """Add the frames of a command."""
         command = change.command
         body = encode(command)
         for _ in range(1 if isinstance(command, SINGLE) else 2):
             self.buffer.add(COMMAND, change.group, change.first_index, body)
         self.frees_space = self.frees_space and isinstance(command, FREES_SPACE)
-        self.entries.append(change)

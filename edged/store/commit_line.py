@@ -18,7 +18,7 @@ Invariant: closed_bytes is what was gathered in batches that are closed and not 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.batch_record import encode_batch_record
@@ -26,6 +26,8 @@ from edged.core.frames import BATCH
 from edged.store.batch import Batch
 from edged.store.errors import StoreError, StoreFull
 from edged.store.group import CATALOG, Group
+from edged.store.journal import RECORD_BYTES
+from edged.store.journal_file import HEADER_BYTES
 
 if TYPE_CHECKING:
     from edged.core.stream_machine import Outcome
@@ -59,6 +61,8 @@ class CommitLine:
         self._is_owed_durably = False
         # Answers that wait for a record: the number of its batch, whom to tell, and what.
         self._withheld: deque[tuple[int, Done, Sequence[Outcome]]] = deque()
+        # The last batch on its way that begins a file, and how much room it and those behind it leave there.
+        self._turn: tuple[int, int] | None = None
         # Used in write() only: the generation of which nothing is written any more, and why.
         self._failure: tuple[int, StoreError] | None = None
 
@@ -66,19 +70,30 @@ class CommitLine:
         """Let the next record tell how far every group is."""
         self.touched.update(group for group in self._groups.values() if group.is_reported)
 
-    def close(self, journal: Journal, is_sync_needed: bool) -> Batch:
-        """Take what has gathered."""
+    def close(
+        self, journal: Journal, is_sync_needed: bool, carry: Callable[[Batch], None] | None = None
+    ) -> Batch:
+        """Take what has gathered. `carry` is called with a batch that begins a file, before it is closed."""
         batch = self.gathering
         # The next one will be about as large.
         self.gathering = Batch(self._tag_bytes, len(batch.buffer) + SMALL_RECORD_BYTES)
         # A batch without commands, and without news, is nobody's: so nobody chose a weaker mode for it.
-        is_nobodys = not batch.entries and not self.is_report_owed
-        batch.is_sync_needed |= is_sync_needed or self._is_owed_durably or is_nobodys
+        is_nobodys = not batch.entries and not batch.work and not self.is_report_owed
+        batch.is_void = carry is not None and is_nobodys and not is_sync_needed
+        if carry is not None and not batch.is_void and not self._has_room(journal, len(batch.buffer)):
+            batch.begins_file = True
+            carry(batch)
+        batch.is_sync_needed |= is_sync_needed or self._is_owed_durably or (is_nobodys and not batch.is_void)
         self.is_report_owed = self._is_owed_durably = False
         batch.gathered_bytes = len(batch.buffer)
         self._end(journal, batch)
         self._closed_count += 1
         self.closed_bytes += batch.gathered_bytes
+        if batch.begins_file:
+            self._turn = (batch.number, self._options.journal_file_bytes - HEADER_BYTES)
+        if self._turn is not None:
+            number, room = self._turn
+            self._turn = (number, room - batch.gathered_bytes - RECORD_BYTES)
         return batch
 
     def note(self, journal: Journal) -> None:
@@ -97,6 +112,8 @@ class CommitLine:
         if failure is not None and failure[0] == batch.generation:
             batch.error = failure[1]
             return
+        if batch.is_void:
+            return
         self._add_record(journal, batch)
         self._try(journal, batch)
         if batch.error is None:
@@ -114,6 +131,8 @@ class CommitLine:
         """The first of the line is through, whatever it came to."""
         self._closed_count -= 1
         self.closed_bytes -= batch.gathered_bytes
+        if self._turn is not None and self._turn[0] == batch.number:
+            self._turn = None
         # Also if it could not be written: what they are told is durable, and the next record reports it.
         while self._withheld and self._withheld[0][0] <= batch.number:
             _, done, outcomes = self._withheld.popleft()
@@ -143,18 +162,24 @@ class CommitLine:
 
     # --- when a batch could not be written ---
 
-    def refuse(self, batch: Batch, error: StoreError) -> None:
-        """Tell everybody in a batch, and, if it was the last one of the line, in what gathered behind it."""
+    def refuse(self, batch: Batch, error: StoreError) -> list[Batch]:
+        """Tell everybody in a batch, and, if it was the last one of the line, in what gathered behind it.
+
+        Returns those batches.
+        """
         self._tell_later(batch)
-        entries = batch.entries
+        refused = [batch]
         if not self._closed_count:
             later, self.gathering = self.gathering, Batch(self._tag_bytes)
-            entries = [*entries, *later.entries]
+            refused.append(later)
             self._generation += 1
             for group in self._groups.values():
-                group.next_index = group.applied + 1
-        for entry in entries:
-            entry.done(error)
+                if group.replica is None:
+                    group.next_index = group.applied + 1
+        for one in refused:
+            for entry in one.entries:
+                entry.done(error)
+        return refused
 
     # --- inside ---
 
@@ -168,16 +193,24 @@ class CommitLine:
 
     def _end(self, journal: Journal, batch: Batch) -> None:
         """Give a batch what is known now for its record."""
-        self.batch_number += 1
+        self.batch_number += not batch.is_void
         batch.number, batch.generation = self.batch_number, self._generation
+        if batch.is_void:
+            return
         touched = self.touched
-        if not journal.has_room(self.closed_bytes + len(batch.buffer)):
+        if batch.begins_file or not self._has_room(journal, len(batch.buffer)):
             # Each file says first how far all groups are: should the one before be lost, so is known what.
             self.touch_all()
         if touched:
             groups = sorted(touched, key=_number_of) if len(touched) > 1 else touched
             batch.applied = [_report(group) for group in groups]
             touched.clear()
+
+    def _has_room(self, journal: Journal, size: int) -> bool:
+        """Whether so many bytes more go into the file that the batches on their way are written to."""
+        if self._turn is not None:
+            return size + RECORD_BYTES <= self._turn[1]
+        return journal.has_room(self.closed_bytes + size)
 
     def _add_record(self, journal: Journal, batch: Batch) -> None:
         body = encode_batch_record(journal.number, journal.synced, self._options.now_ns(), batch.applied)
@@ -186,7 +219,9 @@ class CommitLine:
     @staticmethod
     def _try(journal: Journal, batch: Batch) -> None:
         try:
-            batch.position = journal.commit(batch.buffer, batch.is_sync_needed, batch.frees_space)
+            batch.position = journal.commit(
+                batch.buffer, batch.is_sync_needed, batch.frees_space, batch.begins_file
+            )
         except StoreError as error:
             batch.error = error
         else:

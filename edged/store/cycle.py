@@ -110,6 +110,7 @@ class Border:
             "nonce": batch.nonce,
             "store_id": store.store_id,
             "groups": groups,
+            **_shared_state(store),
         }
         return cls(next_file, state, moves, list(store.catalog.removed))
 
@@ -120,12 +121,39 @@ class Border:
             self.left_behind = [*before.left_behind, *(made if before.may_be_saved else ())]
 
 
+def _shared_state(store: Store) -> dict[str, Any]:
+    """What a checkpoint keeps of groups that several nodes have; nothing without them."""
+    catalog = store.catalog
+    if not catalog.node:
+        return {}
+    groups = sorted(store.groups.items())
+    return {
+        "node": catalog.node,
+        "replicas": [group.replica.saved() for _, group in groups if group.replica is not None],
+        "genesis": [
+            [number, entry.genesis] for number, entry in sorted(catalog.streams.items()) if entry.genesis
+        ],
+        "elsewhere": [
+            [number, one.stream_id, one.account, one.name, one.config, one.genesis]
+            for number, one in sorted(catalog.elsewhere.items())
+        ],
+        "left": sorted(catalog.left),
+        "configs": [
+            [number, entry.group.machine.config]
+            for number, entry in sorted(catalog.streams.items())
+            if entry.genesis and isinstance(entry.group.machine, StreamMachine)
+        ],
+    }
+
+
 def _abandoned(store: Store, removed: list[bytes]) -> list[str]:
     directories = {stream_id.hex() for stream_id in removed} & set(store.files.list(STREAMS))
+    found = {directory: store.files.list(f"{STREAMS}/{directory}") for directory in sorted(directories)}
+    # A stream that was given up may be here again, and has new files then. Looked at last: were they listed
+    # above, it is known here.
+    again = {entry.stream_id.hex() for entry in list(store.catalog.streams.values())}
     return [
-        f"{STREAMS}/{directory}/{name}"
-        for directory in sorted(directories)
-        for name in store.files.list(f"{STREAMS}/{directory}")
+        f"{STREAMS}/{directory}/{name}" for directory in found.keys() - again for name in found[directory]
     ]
 
 
@@ -232,7 +260,17 @@ class Cycle:
         for move in self.border.moves:
             refilled = {message.seq for message in move.refilled}
             move.log.adopt(move.files, move.old_segments, move.new, refilled)
+        self._condemn_orphans()
         return self._free() if self.is_saved else []
+
+    def _condemn_orphans(self) -> None:
+        """Segments of logs that others took the place of meanwhile go after the next checkpoint."""
+        store = self.store
+        logs = {id(entry.log) for entry in store.catalog.streams.values()}
+        alive = {entry.stream_id for entry in store.catalog.streams.values()}
+        for move in self.border.moves:
+            if move.new is not None and id(move.log) not in logs and move.stream_id in alive:
+                store.condemned.append([self.border.next_file + 1, move.new.path])
 
     # --- inside ---
 
@@ -306,7 +344,7 @@ class Cycle:
         """Remove what no checkpoint needs any more. An error leaves the rest for the next time."""
         store = self.store
         store.condemned += [[self.border.next_file, path] for path in self.condemned]
-        store.catalog.removed = store.catalog.removed[len(self.border.removed) :]
+        store.catalog.removed = [one for one in store.catalog.removed if one not in self.border.removed]
         freed: list[int] = []
         try:
             oldest = remove_older(store.files)

@@ -20,6 +20,24 @@ class StoreBroken(StoreError):  # noqa: N818 - says what happened
     """The disk or the store's own files do not do what they must. A person has to look."""
 
 
+class NotLeader(StoreError):  # noqa: N818 - says what happened
+    """Another node decides about this group, or nobody does yet. Nothing was stored here.
+
+    `leader` is the node that leads, 0 while nobody is known to.
+    """
+
+    def __init__(self, leader: int = 0) -> None:
+        super().__init__("this node does not lead the group")
+        self.leader = leader
+
+
+class LeadershipLost(StoreError):  # noqa: N818 - says what happened
+    """This node took the command and does not lead any more: it may or may not become part of the log."""
+
+    def __init__(self) -> None:
+        super().__init__("the leader changed before the command was committed")
+
+
 class OutcomeUnknown(StoreError):  # noqa: N818 - says what happened
     """The disk failed while a command was being written: it may or may not be there after a restart."""
 

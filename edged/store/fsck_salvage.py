@@ -299,7 +299,9 @@ def _save_stream(store: Store, found: FoundStream, keys: Keyring, generation: in
     def open_segment(path: str) -> Segment:
         return Segment.open(store.files, path, store.cache, keys, message_expires_ns)
 
-    log = StreamLog.restore(snapshot, open_segment, entry.stream_id, store.read_hot, store.decode_frame)
+    log = StreamLog.restore(
+        snapshot, open_segment, entry.stream_id, store.reads.read_hot, store.reads.decode_frame
+    )
     added = store.catalog.add(_put(entry), log, entry.group.applied)
     machine = added.group.machine
     assert isinstance(machine, StreamMachine)

@@ -114,11 +114,20 @@ class WatchedCatalog(Catalog):
         super().__init__(groups, make_log)
         self._is_following = is_following
 
-    def add(self, command: PutStream, log: MessageLog, applied: int = 0) -> StreamEntry:
+    def add(
+        self,
+        command: PutStream,
+        log: MessageLog,
+        applied: int = 0,
+        genesis: tuple[int, ...] = (),
+        config: dict[str, Any] | None = None,
+    ) -> StreamEntry:
         """As in Catalog."""
-        entry = super().add(command, log, applied)
+        entry = super().add(command, log, applied, genesis, config)
         runs = log if isinstance(log, StreamLog) else None
-        entry.group.machine = WatchedMachine(log, command.config, runs, self._is_following)
+        assert isinstance(entry.group.machine, StreamMachine)
+        running = entry.group.machine.config
+        entry.group.machine = WatchedMachine(log, running, runs, self._is_following)
         return entry
 
 

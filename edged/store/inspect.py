@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from edged.core.batch_record import BatchRecord
 from edged.core.commands import Refill, decode
 from edged.core.consumer_machine import ConsumerMachine
 from edged.core.frame_twins import decode_append, scan
-from edged.core.frames import APPEND, BATCH, COMMAND, Frame
+from edged.core.frames import APPEND, BATCH, COMMAND, CUT, HARD_STATE, INSTALL, MEMBERS, Frame
+from edged.core.replica_records import HardRecord, MembersRecord
 from edged.store.box import Box, Keyring
 from edged.store.checkpoint import (
     CHECKPOINTS,
@@ -38,7 +39,15 @@ from edged.store.sealed_frames import TAG_BYTES, open_frames
 from edged.store.segment_format import STREAMS
 
 PAYLOAD_BYTES_MAX: Final = 256
-_KINDS: Final = {BATCH: "batch", APPEND: "append", COMMAND: "command"}
+_KINDS: Final = {
+    BATCH: "batch",
+    APPEND: "append",
+    COMMAND: "command",
+    HARD_STATE: "hard state",
+    CUT: "cut",
+    MEMBERS: "members",
+    INSTALL: "install",
+}
 
 
 class Item(NamedTuple):
@@ -255,7 +264,9 @@ def _body_fields(data: bytes, frame: Frame, asked: Asked) -> dict[str, Any]:
         # The frame's group and the one that a command speaks of are two things.
         values = {("stream_group" if name == "group" else name): value for name, value in values.items()}
         return {"command": type(command).__name__, **values}
-    return {}
+    if kind == HARD_STATE:
+        return asdict(HardRecord.decode(body))
+    return asdict(MembersRecord.decode(body)) if kind == MEMBERS else {}
 
 
 # --- checkpoints ---

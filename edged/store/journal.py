@@ -117,13 +117,20 @@ class Journal:
         is_open = self._file is not None and not self._is_turn_asked
         return is_open and self.end + size + RECORD_BYTES <= self._file_size
 
-    def commit(self, buffer: FrameBuffer, sync: bool = True, is_small_file_ok: bool = False) -> Position:
-        """Write a batch, and make it durable if wished; where it is.
+    def commit(
+        self,
+        buffer: FrameBuffer,
+        sync: bool = True,
+        is_small_file_ok: bool = False,
+        is_file_new: bool = False,
+    ) -> Position:
+        """Write a batch, and make it durable if wished; where it is. With `is_file_new` it begins a file.
 
         With `is_small_file_ok` a full disk gets a small file instead of an error: for what frees space.
         """
         size = len(buffer)
-        if self._file is None or self._is_turn_asked or self.end + size > self._file_size:
+        is_turn_needed = is_file_new or self._is_turn_asked or self._file is None
+        if is_turn_needed or self.end + size > self._file_size:
             self._turn(size, is_small_file_ok)
         try:
             return self._write(buffer, sync)

@@ -63,6 +63,11 @@ class Chain:
         """The number of the file the journal ends in; 0 when there is none."""
         return self.files[-1][0].number if self.files else 0
 
+    def tag_bytes(self, number: int) -> int:
+        """What lies behind the body of each frame of a file, which is encrypted if that is not 0."""
+        is_sealed = any(header.number == number and any(header.key_id) for header, _ in self.files)
+        return TAG_BYTES if is_sealed else 0
+
 
 def read_chain(
     files: Files,

@@ -13,14 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.commands import PutStream
-from edged.core.expiry import message_expires_ns
 from edged.core.frame_twins import FrameBuffer
 from edged.core.frames import BATCH, Frame
 from edged.core.stream_machine import StreamMachine
+from edged.store.anew import begin_anew, is_under_way
 from edged.store.checkpoint import CHECKPOINTS, Checkpoint, checkpoint_numbers, load_newest
-from edged.store.errors import Damaged, StoreBroken
+from edged.store.errors import StoreBroken
 from edged.store.files import Files
-from edged.store.group import CATALOG
+from edged.store.found_log import FoundLog
+from edged.store.group import CATALOG, Assignment, Group
+from edged.store.install import GroupState, install
 from edged.store.journal import START, Position
 from edged.store.journal_file import HEADER_BYTES, JOURNAL, file_path, spare_names
 from edged.store.journal_reader import (
@@ -34,8 +36,7 @@ from edged.store.journal_reader import (
     written_part,
 )
 from edged.store.replay import Replay, ReplayReport, without_torn_batch
-from edged.store.sealed_part import SealedMessages
-from edged.store.segment import Segment
+from edged.store.restore import expect_expiries, restore_log
 from edged.store.segment_format import STREAMS, segment_name
 from edged.store.stream_log import StreamLog
 
@@ -55,6 +56,8 @@ class RecoveryReport:
     damaged_segments: list[tuple[str, str]] = field(default_factory=list)
     moved_aside: list[str] = field(default_factory=list)
     copied_bytes: int = 0
+    # At a hub: nothing could be read, and the node rejoins its cluster without a state.
+    has_begun_anew: bool = False
 
     @property
     def is_clean(self) -> bool:
@@ -66,24 +69,30 @@ class RecoveryReport:
 
 def recover(store: Store) -> RecoveryReport:
     """Bring an empty store to the state of its files. Raises StoreBroken."""
-    report = RecoveryReport()
+    report = store.report = RecoveryReport()
     files, keys = store.files, store.options.keys
+    if store.replication is not None and is_under_way(files):
+        return _begin_anew(store, report)
     checkpoint, report.bad_checkpoints = load_newest(files, partial(_belongs, files), keys)
     if checkpoint is not None:
         report.checkpoint = checkpoint.next_file
-        _restore(store, checkpoint, report)
+        _restore(store, checkpoint)
     oldest = min(checkpoint_numbers(files), default=0)
     store.store_id = _store_id(store, checkpoint)
     chain = read_chain(files, report.checkpoint, keys, oldest, store.store_id)
-    if checkpoint is None and report.bad_checkpoints and not _is_from_the_start(chain):
-        raise StoreBroken("no checkpoint can be read; run edged fsck", CHECKPOINTS)
+    if checkpoint is None and not _is_from_the_start(chain):
+        if store.replication is not None and (report.bad_checkpoints or chain.files):
+            return _begin_anew(store, report)
+        if report.bad_checkpoints:
+            raise StoreBroken("no checkpoint can be read; run edged fsck", CHECKPOINTS)
     if checkpoint is not None and not chain.files:
         # A file was begun, and durable, before the checkpoint was written.
         chain.missing.append(report.checkpoint)
     strange = chain.strange
     last = read_last(files, chain)
     chain, known = _begin_journal(store, chain, last, report)
-    report.replay = Replay(files, chain, store.groups, known, store.batch_number).run()
+    replay = Replay(files, chain, store.groups, known, store.batch_number, partial(_install, store))
+    report.replay = replay.run()
     # When its good end was copied, the last file ends there, and what a crash cut off is not seen any more.
     report.replay.torn_bytes = 0 if last is None else last.torn_bytes
     # Should the last batch record be what is damaged, its number is not used again.
@@ -154,59 +163,59 @@ def _is_from_the_start(chain: Chain) -> bool:
     return bool(chain.files) and chain.files[0][0].previous_number == 0 and not chain.missing
 
 
-def _restore(store: Store, checkpoint: Checkpoint, report: RecoveryReport) -> None:
+def _begin_anew(store: Store, report: RecoveryReport) -> RecoveryReport:
+    begin_anew(store, lambda path: _move_aside(store, path, report))
+    report.has_begun_anew = True
+    report.checkpoint = store.journal.number
+    return report
+
+
+def _restore(store: Store, checkpoint: Checkpoint) -> None:
     state = checkpoint.state
     store.groups[CATALOG].applied = state["catalog"]
     store.catalog.highest_group = state["highest_group"]
     store.batch_number = state["last_batch"]
     store.condemned = state["condemned"]
     store.room.wear.resume(state["wear"])
+    genesis = _restore_catalog(store, state)
+    configs = dict(state.get("configs", ()))
     for number, stream_id, account, name, config, applied, machine, log in state["groups"]:
         command = PutStream(number, stream_id, account, name, config)
         if log is None:
             store.catalog.add(command, store.make_log(stream_id, is_in_memory=True), applied)
             continue
-        restored = _restore_log(store, stream_id, log, report)
-        entry = store.catalog.add(command, restored, applied)
+        restored = restore_log(store, stream_id, log)
+        began_with = genesis.get(number, ())
+        entry = store.catalog.add(command, restored, applied, began_with, configs.get(number))
         assert isinstance(entry.group.machine, StreamMachine)
         entry.group.machine.restore(machine)
-        for segment in restored.segments:
-            _expect_expiries(entry.group.machine, segment)
+        expect_expiries(entry.group.machine, restored)
+    for saved in state.get("replicas", ()):
+        group = store.groups[saved[0]]
+        group.found = FoundLog.restored(group, saved)
 
 
-def _expect_expiries(machine: StreamMachine, segment: SealedMessages) -> None:
-    assert isinstance(segment, Segment)
-    try:
-        columns = segment.expiries()
-    except Damaged:
-        # The messages are still there, and so are their headers; they just stay longer.
-        return
-    for seq, expires_ns in zip(*columns, strict=True):
-        machine.expiry.add(seq, expires_ns)
+def _restore_catalog(store: Store, state: dict[str, Any]) -> dict[int, tuple[int, ...]]:
+    """What the catalog of a hub knows beside the streams of its node; with which nodes groups began."""
+    catalog = store.catalog
+    if state.get("node", catalog.node) != catalog.node:
+        raise StoreBroken("the store belongs to another node of a cluster, or is opened as that of none")
+    catalog.left = set(state.get("left", ()))
+    for number, stream_id, account, name, config, genesis in state.get("elsewhere", ()):
+        catalog.elsewhere[number] = Assignment(stream_id, account, name, config, tuple(genesis))
+    return {number: tuple(genesis) for number, genesis in state.get("genesis", ())}
 
 
-def _restore_log(store: Store, stream_id: bytes, log: dict[str, Any], report: RecoveryReport) -> StreamLog:
-    def open_segment(path: str) -> Segment:
-        try:
-            return Segment.open(
-                store.files, path, store.cache, store.options.keys, expires_ns=message_expires_ns
-            )
-        except (Damaged, StoreBroken) as error:
-            if isinstance(error, StoreBroken) and not isinstance(error.__cause__, FileNotFoundError):
-                # The disk may give it another time: nothing is lost by not starting now.
-                raise
-            # Gone or beyond repair: the store goes on without it, and says so.
-            report.damaged_segments.append((path, str(error)))
-            raise Damaged("a segment cannot be read", path) from error
-
-    return StreamLog.restore(
-        log, open_segment, stream_id, store.read_hot, store.decode_frame, store.columns, store.read_span
-    )
+def _install(store: Store, group: Group, index: int, found: GroupState, file: int) -> None:
+    install(store, group, index, found, file)
 
 
 def _tidy_segments(store: Store, checkpoint: Checkpoint | None, report: RecoveryReport) -> None:
     """Remove what unfinished cycles left; move aside what nobody knows."""
     known = {path for _, path in store.condemned}
+    for entry in store.catalog.streams.values():
+        if isinstance(entry.log, StreamLog):
+            known.update(segment.path for segment in entry.log.segments)
     if checkpoint is not None:
         for *_, log in checkpoint.state["groups"]:
             known.update(segment[0] for segment in (log["segments"] if log else ()))

@@ -11,12 +11,15 @@ Rules:
   reports say what the others came to, and if they do not, the others are lost as well; at the end of the
   journal the batch was torn, and never was.
 * Without a hole the reports must agree with what replaying gave. If they do not, the state cannot be trusted.
+* Groups that several nodes have are different (edged/store/found_log.py): their entries wait until a report
+  says that they were applied, and nothing behind damage is taken. Frames of a group may stand before the
+  report of the catalog that makes it known: they wait for that.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
@@ -24,20 +27,37 @@ from typing import Final
 
 from edged.core.atomic_rules import Member
 from edged.core.batch_record import BatchRecord
-from edged.core.commands import Purge, Skip, decode
+from edged.core.commands import Command, Purge, Skip, decode
 from edged.core.frame_twins import decode_append
-from edged.core.frames import APPEND, BATCH, COMMAND, MORE, Frame, append_flags
+from edged.core.frames import (
+    APPEND,
+    BATCH,
+    COMMAND,
+    CUT,
+    HARD_STATE,
+    INSTALL,
+    MEMBERS,
+    MORE,
+    Frame,
+    append_flags,
+)
 from edged.core.publish_headers import MESSAGE_ID, fields_of
-from edged.core.run_twins import run_of_frames
+from edged.core.replica_records import HardRecord, MembersRecord
+from edged.core.run_twins import run_of_frames, stretch_of
 from edged.core.stream_machine import Duplicate, Refused, StreamMachine
 from edged.store.errors import StoreBroken
 from edged.store.files import Files
-from edged.store.group import Group
+from edged.store.found_log import FoundLog
+from edged.store.group import CATALOG, Catalog, Group
 from edged.store.group_reports import GroupReports
+from edged.store.install import GroupState
 from edged.store.journal import START, Position
 from edged.store.journal_file import file_path
 from edged.store.journal_reader import Chain, Part, read_parts
+from edged.store.stretch import Stretch
 
+# Lets a state take the place of a group's: its index, what it is, and the file that says so.
+Install = Callable[[Group, int, GroupState, int], None]
 _NOTHING_KNOWN: Final = GroupReports()
 
 
@@ -80,8 +100,10 @@ class Replay:
         groups: dict[int, Group],
         known: Mapping[int, Part] = MappingProxyType({}),
         last_batch: int = 0,
+        install: Install | None = None,
     ) -> None:
         self._files = files
+        self._install_state = install
         self._chain = chain
         self._known_parts = known
         self._groups = groups
@@ -91,6 +113,8 @@ class Replay:
         self._reports: dict[int, GroupReports] | None = None
         # The group whose atomic batch has not come to its end.
         self._unfinished: Group | None = None
+        # Frames of groups that are not known yet, up to the next batch record: part and position.
+        self._early: list[tuple[Part, int]] = []
         self.report = ReplayReport(missing_files=list(chain.missing), last_batch=last_batch)
 
     def run(self) -> ReplayReport:
@@ -100,6 +124,8 @@ class Replay:
             report.torn_bytes += part.torn_bytes
             path = file_path(part.number)
             report.damage += [(path, start, stop) for start, stop in part.damage]
+            if any(report.end.file < number < part.number for number in report.missing_files):
+                self._stop_logs()
             report.end = Position(part.number, part.end)
             for group in self._incomplete(report.files):
                 self._follow(group, part, 0)
@@ -107,21 +133,32 @@ class Replay:
             # It is let go of before the next one is read: two of them take twice the memory.
             del part
         self._drop_torn()
+        if any(number > report.end.file for number in report.missing_files):
+            self._stop_logs()
         for group in self._groups.values():
-            group.next_index = group.applied + 1
+            if group.found is not None:
+                group.found.finish()
+            else:
+                group.next_index = group.applied + 1
         return report
 
     def _incomplete(self, files: int) -> list[Group]:
         """At the first file: the groups that have lost messages before, with a segment that is gone."""
-        return [group for group in self._groups.values() if files == 1 and group.has_losses]
+        if files > 1:
+            return []
+        return [group for group in self._groups.values() if group.has_losses and group.found is None]
 
     def _replay(self, part: Part) -> None:
         data, frames = part.data, part.frames
         groups = self._groups
         position, count = 0, len(frames)
+        damage = [start for start, _ in part.damage]
         while position < count:
             offset, kind, number, index, body_start, size = frames[position]
             position += 1
+            if damage and offset >= damage[0]:
+                self._stop_logs()
+                damage = [start for start in damage if start > offset]
             if self._unfinished is not None:
                 self._look_after_batch(frames[position - 1], part, position - 1)
             if kind == BATCH:
@@ -129,6 +166,9 @@ class Replay:
                 self.report.last_batch = index
                 continue
             group = groups.get(number)
+            if kind > COMMAND or (self._is_catalog_shared if group is None else group.found is not None):
+                position = self._take_shared(part, position - 1)
+                continue
             if group is None:
                 # Its stream was removed, or is known only from here on.
                 self.report.ignored_records += 1
@@ -149,6 +189,8 @@ class Replay:
                 group.machine.apply(command)
             group.applied = index
             self.report.records += 1
+        if damage:
+            self._stop_logs()
 
     def _append_run(self, group: Group, part: Part, position: int) -> int:
         """Store the messages from this frame on in one go; how many could be."""
@@ -230,6 +272,12 @@ class Replay:
             group = self._groups.get(report.group)
             if group is None or not group.is_reported:
                 continue
+            if group.found is not None:
+                group.found.apply(report.index, _change)
+                if group.number == CATALOG:
+                    self._take_early()
+                if group.found is None or group.found.is_broken:
+                    continue
             if report.index > group.applied:
                 # Everything it speaks of stands before it in the journal: the rest is lost.
                 self._follow(group, part, position)
@@ -239,6 +287,82 @@ class Replay:
                     f"replaying gave seq {group.last_seq} where {report.last_seq} was acknowledged"
                     f" (group {report.group}, index {report.index}); run edged fsck"
                 )
+
+        self._take_early()
+
+    # --- groups that several nodes have ---
+
+    @property
+    def _is_catalog_shared(self) -> bool:
+        """Whether groups become known only when a report says that the catalog was applied."""
+        catalog = self._groups.get(CATALOG)
+        return catalog is not None and catalog.found is not None
+
+    def _take_shared(self, part: Part, position: int) -> int:
+        """Take the frames of such a group from a position on; where others begin."""
+        offset, kind, number, index, start, size = part.frames[position]
+        stop, last = position + 1, index
+        if kind in (APPEND, COMMAND):
+            stop, last = stretch_of(part.frames, position)
+        group = self._groups.get(number)
+        if group is None:
+            self._early.append((part, position))
+            return stop
+        body = part.data[start : start + size]
+        if kind == MEMBERS:
+            members = MembersRecord.decode(body)
+            if group.found is None:
+                # So a group begins that no command of the catalog makes known: the catalog itself.
+                group.found = FoundLog(group, members, base_index=group.applied)
+            tag_bytes = self._chain.tag_bytes(part.number)
+            group.found.take_members(index, members, part.number, offset, start + size + tag_bytes)
+        elif group.found is None:
+            self.report.ignored_records += 1
+        elif kind == HARD_STATE:
+            group.found.take_hard(HardRecord.decode(body))
+        elif kind == CUT:
+            group.found.cut(index, body)
+        elif kind == INSTALL:
+            self._install(group, index, body, part.number)
+        else:
+            tag_bytes = self._chain.tag_bytes(part.number)
+            stretch = Stretch(part.data, part.frames, position, stop, index, last, tag_bytes)
+            group.found.take_stretch(stretch, part.number)
+            self.report.records += last - index + 1
+        return stop
+
+    def _install(self, group: Group, index: int, body: bytes, file: int) -> None:
+        """The state of a group comes from another node."""
+        assert group.found is not None
+        if index <= group.applied:
+            return
+        if self._install_state is None:
+            group.found.stop()
+            return
+        found = GroupState.decode(body)
+        self._install_state(group, index, found, file)
+        group.found.reset(index, found.term, found.members)
+
+    def _take_early(self) -> None:
+        """Take what came before its group was known."""
+        early, self._early = self._early, []
+        catalog = self._groups[CATALOG]
+        for part, position in early:
+            number = part.frames[position][2]
+            if number in self._groups:
+                self._take_shared(part, position)
+                continue
+            # Its stream was removed, or this node does not know of it any more.
+            self.report.ignored_records += 1
+            assert isinstance(catalog.machine, Catalog)
+            if catalog.found is not None and catalog.found.is_broken:
+                catalog.machine.left.add(number)
+
+    def _stop_logs(self) -> None:
+        """Something is damaged, and nobody can tell which group it belonged to."""
+        for group in self._groups.values():
+            if group.found is not None:
+                group.found.stop()
 
     def _lose(self, group: Group, last_index: int, last_seq: int) -> None:
         """Commands up to an index are lost, and with them messages up to a seq."""
@@ -293,6 +417,10 @@ class Replay:
         for later in read_parts(self._files, self._chain, part.number, self._known_parts):
             for frame in later.frames:
                 yield later.data, frame
+
+
+def _change(group: Group, command: Command) -> None:
+    group.machine.apply(command)
 
 
 def _believe(group: Group, machine: StreamMachine, index: int, last: Member) -> None:

@@ -13,42 +13,43 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edged.core.api_errors import STREAM_NOT_FOUND
 from edged.core.commands import Command, PutStream, Refill, RemoveStream
-from edged.core.frame_twins import decode_append
-from edged.core.frames import HEADER_BYTES, Frame
 from edged.core.limits import UNSEALED_FILES_AT_START_MAX
 from edged.core.message import Message
 from edged.core.runs import FRAME_BYTES, PLAIN_BYTES
 from edged.core.stream_machine import Duplicate, MessageLog, Outcome, Refused, StreamMachine
 from edged.core.wire import Publish
+from edged.store.anew import end_anew
 from edged.store.batch import Appends, Batch, Change, Done
 from edged.store.block_cache import BlockCache
 from edged.store.checkpoint import CHECKPOINTS
 from edged.store.column_cache import ColumnCache
 from edged.store.commit_line import CommitLine
 from edged.store.cycle import Border, Cycle
-from edged.store.errors import StoreBroken, StoreError, StoreFull
+from edged.store.errors import NotLeader, StoreBroken, StoreError, StoreFull
 from edged.store.files import File, Files
 from edged.store.group import CATALOG, Catalog, Group, MissingMessages, StreamEntry
 from edged.store.journal import START, Journal, Position
 from edged.store.journal_file import JOURNAL
-from edged.store.journal_reader import JournalFile
+from edged.store.journal_reads import JournalReads
 from edged.store.memory_log import MemoryLog
 from edged.store.options import SYNC_ALWAYS, StoreOptions
 from edged.store.recovery import LOST_AND_FOUND, RecoveryReport, recover
 from edged.store.room import Room
 from edged.store.segment_format import STREAMS
 from edged.store.stream_log import StreamLog
+from edged.store.stretch import Stretch, apply_stretch
 from edged.store.tail import Tail
+from edged.store.upkeep import Upkeep
 from edged.store.wear import CountedFiles
 
-CYCLE_RETRY_NS = 1_000_000_000
+if TYPE_CHECKING:
+    from edged.ports import GroupReplica, Replication
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +61,24 @@ class Append:
     data: bytes
 
 
-class Store:
+class Store(Upkeep):
     """Made by open()."""
 
-    def __init__(self, files: CountedFiles, options: StoreOptions, lock: File) -> None:
+    def __init__(
+        self, files: CountedFiles, options: StoreOptions, lock: File, replication: Replication | None
+    ) -> None:
         self.files = files
         self.options = options
+        # At a hub: who agrees with other nodes about what is applied, and when.
+        self.replication = replication
         self.groups: dict[int, Group] = {}
         self.catalog = Catalog(self.groups, self.make_log)
+        self.catalog.node = 0 if replication is None else replication.node
         self.groups[CATALOG] = Group(CATALOG, self.catalog)
         self.cache = BlockCache(options.cache_bytes)
         self.columns = ColumnCache()
         self.tail = Tail(options.tail_bytes)
+        self.reads = JournalReads(files, options.keys, self.tail)
         self.room = Room(files, options.space, options.shed, options.memory_bytes_max)
         self.report: RecoveryReport
         self.journal: Journal
@@ -88,12 +95,15 @@ class Store:
         self._border: Border | None = None
         self._cycle: Cycle | None = None
         self._cycle_not_before_ns = 0
+        # Whether somebody waits for a checkpoint.
+        self._is_turn_wanted = False
         # Whether files wait to be sealed for which no border was taken.
         self.is_border_missed = False
-        self._readers: dict[int, JournalFile] = {}
 
     @classmethod
-    def open(cls, files: Files, options: StoreOptions | None = None) -> Store:
+    def open(
+        cls, files: Files, options: StoreOptions | None = None, replication: Replication | None = None
+    ) -> Store:
         """Recover what is there, or begin. Raises StoreBroken."""
         options = options or StoreOptions()
         files = CountedFiles(files, options.now_ns)
@@ -106,7 +116,7 @@ class Store:
             raise StoreBroken("another process has the store open", "lock") from error
         except OSError as error:
             raise StoreBroken(f"the store's directory cannot be used ({error})") from error
-        store = cls(files, options, lock)
+        store = cls(files, options, lock, replication)
         try:
             store._begin()
         except BaseException as error:
@@ -127,6 +137,12 @@ class Store:
         for group, entry in self.catalog.streams.items():
             self.room.follow(group, entry)
         self.room.governor.start(self.options.now_ns())
+        if self.replication is not None:
+            self.replication.start(self)
+            if self.report.has_begun_anew:
+                end_anew(self)
+        elif any(group.found is not None for group in self.groups.values()):
+            raise StoreBroken("the store is one of a cluster: open it with edged-hub")
         if any(group.refused for group in self.groups.values()):
             # Before anybody sees what follows on it.
             self._line.owe_report(is_durable=True)
@@ -134,9 +150,7 @@ class Store:
 
     def _let_go(self) -> None:
         """Close what is open, without another word to the disk."""
-        for reader in self._readers.values():
-            reader.close()
-        self._readers.clear()
+        self.reads.close()
         journal = getattr(self, "journal", None)
         if journal is not None:
             journal.let_go()
@@ -172,35 +186,12 @@ class Store:
 
     def make_log(self, stream_id: bytes, is_in_memory: bool) -> MessageLog:
         """An empty log for a new stream."""
+        reads = self.reads
         return (
             MemoryLog()
             if is_in_memory
-            else StreamLog(stream_id, self.read_hot, self.decode_frame, self.columns, self.read_span)
+            else StreamLog(stream_id, reads.read_hot, reads.decode_frame, self.columns, reads.read_span)
         )
-
-    def read_hot(self, file: int, offset: int, size: int) -> bytes:
-        """The frame of a message that is still in the journal, not encrypted. Raises Damaged."""
-        found = self.tail.find(file, offset, size)
-        return self._read_frame(file, offset, size) if found is None else found
-
-    def read_span(self, file: int, offset: int, size: int) -> tuple[bytes, Sequence[Frame] | None]:
-        """Many bytes of a journal file, not encrypted, and the frames in them; None if memory has them."""
-        found = self.tail.find_span(file, offset, size)
-        return self._reader(file).frames(offset, size) if found is None else (found, None)
-
-    def _read_frame(self, file: int, offset: int, size: int) -> bytes:
-        return self._reader(file).frame(offset, size)
-
-    def _reader(self, file: int) -> JournalFile:
-        reader = self._readers.get(file)
-        if reader is None:
-            reader = self._readers[file] = JournalFile(self.files, file, self.options.keys)
-        return reader
-
-    @staticmethod
-    def decode_frame(frame: bytes) -> tuple[int, bytes, int, bytes]:
-        """Time, subject, header bytes and data of a message from its frame."""
-        return decode_append(frame, HEADER_BYTES, len(frame) - HEADER_BYTES)
 
     @property
     def holes(self) -> list[MissingMessages]:
@@ -223,13 +214,17 @@ class Store:
         """Let a command be part of the next batch. KeyError without such a group."""
         target = self.groups[group]
         if self._is_in_memory(group):
-            done(self._apply(Change(group, target.applied + 1, command, done), START))
+            done(self.apply(Change(group, target.applied + 1, command, done), START))
             return
         batch = self._line.gathering
-        index = target.next_index
-        target.next_index = index + 1
-        batch.add(Change(group, index, command, done))
-        batch.is_sync_needed = batch.is_sync_needed or self._is_sync_needed(group)
+        if target.replica is not None:
+            if not self._propose(target.replica, batch, Change(group, 0, command, done)):
+                return
+        else:
+            index = target.next_index
+            target.next_index = index + 1
+            batch.add(Change(group, index, command, done))
+        batch.is_sync_needed = batch.is_sync_needed or self.waits_for_disk(group)
 
     def add_appends(self, group: int, messages: Sequence[Publish], ts_ns: int, done: Done) -> None:
         """Let messages for one stream be part of the next batch; refused at once when there is no room."""
@@ -239,8 +234,12 @@ class Store:
             self._append_in_memory(stream, messages, ts_ns, done)
             return
         batch = self._line.gathering
+        replica = target.replica
+        first_index = target.next_index if replica is None else replica.next_index()
+        if first_index is None:
+            done(NotLeader(0 if replica is None else replica.leader))
+            return
         buffer = batch.buffer
-        first_index = target.next_index
         before = len(buffer)
         offsets = buffer.add_appends(group, first_index, ts_ns, messages)
         size = len(buffer) - before - len(messages) * self._frame_surplus_bytes
@@ -254,7 +253,28 @@ class Store:
         batch.frees_space = False
         if not batch.is_sync_needed:
             batch.is_sync_needed = (stream.sync or self.sync_of(group)) == SYNC_ALWAYS
-        batch.entries.append(Appends(group, first_index, ts_ns, messages, offsets, done))
+        entry = Appends(group, first_index, ts_ns, messages, offsets, done)
+        if replica is None:
+            batch.entries.append(entry)
+        else:
+            replica.take(entry, before, len(buffer))
+
+    def _propose(self, replica: GroupReplica, batch: Batch, change: Change) -> bool:
+        """Let a command be part of the next batch, for other nodes to agree; False if it was refused."""
+        index = replica.next_index()
+        if index is None:
+            change.done(NotLeader(replica.leader))
+            return False
+        start = len(batch.buffer)
+        change = change._replace(first_index=index)
+        batch.write(change)
+        replica.take(change, start, len(batch.buffer))
+        return True
+
+    @property
+    def gathering(self) -> Batch:
+        """The batch that gathers."""
+        return self._line.gathering
 
     @property
     def batch_number(self) -> int:
@@ -278,7 +298,20 @@ class Store:
     @property
     def has_gathered(self) -> bool:
         """Whether a command waits for the next batch, or an answer for its record."""
-        return bool(self._line.gathering.entries) or self._line.is_report_owed
+        gathering, replication = self._line.gathering, self.replication
+        if gathering.entries or gathering.work or self._line.is_report_owed:
+            return True
+        return replication is not None and (replication.has_work or self._is_turn_wanted)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of what was taken here waits for other nodes."""
+        return 0 if self.replication is None else self.replication.held_bytes
+
+    def work(self) -> None:
+        """At a hub: do what needs no disk."""
+        if self.replication is not None:
+            self.replication.work()
 
     @property
     def has_unsynced(self) -> bool:
@@ -293,7 +326,18 @@ class Store:
 
     def close_batch(self, is_sync_needed: bool = False) -> Batch:
         """Take what has gathered; batches are written and finished in this order."""
-        return self._line.close(self.journal, is_sync_needed)
+        if self.replication is None:
+            return self._line.close(self.journal, is_sync_needed)
+        self.replication.work()
+        if self._is_turn_wanted:
+            self._is_turn_wanted = False
+            self.journal.ask_to_turn()
+            is_sync_needed = True
+        return self._line.close(self.journal, is_sync_needed, self.replication.carry)
+
+    def want_checkpoint(self) -> None:
+        """Let there be a new checkpoint soon: the next batch begins a file, unless one is being sealed."""
+        self._is_turn_wanted = self._border is None and self._cycle is None
 
     def write(self, batch: Batch) -> None:
         """Write a batch and make it durable. May run in another thread, but only in one at a time."""
@@ -304,17 +348,23 @@ class Store:
         line = self._line
         line.finish(batch)
         if batch.error is not None:
-            line.refuse(batch, batch.error)
+            refused = line.refuse(batch, batch.error)
+            if self.replication is not None:
+                self.replication.failed(refused, batch.error, is_last=len(refused) > 1)
+            return
+        if batch.is_void:
             return
         if batch.position.file != self._applied_file:
             self._pass_border(batch)
         self.tail.add(batch.position.file, batch.position.offset, batch.buffer)
         for entry in batch.entries:
-            outcomes = self._apply(entry, batch.position)
+            outcomes = self.apply(entry, batch.position)
             if line.is_withholding:
                 line.withhold(entry.done, outcomes)
             else:
                 entry.done(outcomes)
+        if self.replication is not None:
+            self.replication.finished(batch)
 
     def settle(self) -> None:
         """Write what has gathered, and wait for it."""
@@ -353,82 +403,15 @@ class Store:
                 # the next start takes damage at the end for a crash; nothing else is different.
                 self.write(self.close_batch(is_sync_needed=True))
             self.journal.sync()
+            if self.replication is not None:
+                self.replication.closed()
         finally:
             self._let_go()
 
-    # --- maintenance: old journal files become segments and a checkpoint ---
-
-    @property
-    def is_cycle_due(self) -> bool:
-        """Whether a journal file is complete and waits to be sealed."""
-        is_free = self._border is not None and self._cycle is None
-        return is_free and self.options.now_ns() >= self._cycle_not_before_ns
-
-    def begin_cycle(self) -> Cycle:
-        """Take the border that was passed last. Its run() may go on in another thread; then end_cycle()."""
-        assert self._border is not None and self._cycle is None
-        self._cycle = Cycle(self, self._border)
-        self._border = None
-        return self._cycle
-
-    def end_cycle(self) -> None:
-        """Take over what a cycle made. What it could not make is tried again before long."""
-        cycle, self._cycle = self._cycle, None
-        assert cycle is not None
-        now_ns = self.options.now_ns()
-        self.room.governor.changed()
-        if not cycle.is_saved:
-            self._border = self._border or cycle.border
-            self._cycle_not_before_ns = now_ns + CYCLE_RETRY_NS
-        if cycle.error is None:
-            self._sealed_to = cycle.border.next_file
-        for number in cycle.adopt():
-            reader = self._readers.pop(number, None)
-            if reader is not None:
-                reader.close()
-
-    def remove_condemned(self, oldest: int) -> None:
-        """Remove the segments that no checkpoint from `oldest` on speaks of. Raises OSError."""
-        for entry in list(self.condemned):
-            if entry[0] <= oldest:
-                with suppress(FileNotFoundError):
-                    self.files.remove(entry[1])
-                self.condemned.remove(entry)
-
-    def tend(self, now_ns: int) -> None:
-        """Whatever is due by the clock; called about every second."""
-        self.look_after_disk(now_ns)
-        self.turn_if_full(now_ns)
-
-    def is_disk_waiting(self, now_ns: int) -> bool:
-        """Whether look_after_disk() has something to do."""
-        return not self.journal.is_prepared or self.room.governor.is_tending_due(now_ns)
-
-    def look_after_disk(self, now_ns: int) -> None:
-        """Keep the reserve, and have the journal's next file ready. May run in another thread."""
-        self.room.governor.tend(now_ns)
-        with suppress(OSError):
-            # When the file is needed and still cannot be had, whoever needs it is told.
-            self.journal.prepare()
-
-    def turn_if_full(self, now_ns: int) -> bool:
-        """On a full disk the next batch begins a new file; whether a checkpoint will let older files go."""
-        is_waiting = self._border is not None or self._cycle is not None
-        if not self.room.governor.is_full or is_waiting or now_ns < self._cycle_not_before_ns:
-            return False
-        self._cycle_not_before_ns = now_ns + CYCLE_RETRY_NS
-        self.journal.ask_to_turn()
-        return self.journal.has_old_files()
-
-    def maintain(self) -> None:
-        """Run a cycle here and now, if one is due."""
-        if self.is_cycle_due:
-            self.begin_cycle().run()
-            self.end_cycle()
-
     # --- inside ---
 
-    def _apply(self, entry: Appends | Change, position: Position) -> Sequence[Outcome]:
+    def apply(self, entry: Appends | Change, position: Position) -> Sequence[Outcome]:
+        """Apply a command that is durable; its frames are at their offsets behind this position."""
         group = self.groups.get(entry.group)
         if group is None:
             # Its stream was removed by a command before this one.
@@ -437,28 +420,41 @@ class Store:
         if group.is_reported:
             self._line.touched.add(group)
         if isinstance(entry, Change):
-            return [self._change(group, entry)]
+            group.applied = entry.first_index
+            return [self._change(group, entry.command)]
         machine = group.machine
         assert isinstance(machine, StreamMachine), entry.group
         messages, index = entry.messages, entry.first_index
         outcomes = machine.append_run(entry.ts_ns, messages, position.file, position.offset, entry.offsets)
         group.applied = index + len(messages) - 1
         self.room.count(self.catalog.streams[entry.group])
-        if group.is_reported and not isinstance(outcomes, range):
+        if group.is_reported and group.replica is None and not isinstance(outcomes, range):
             refused = [
                 at for at, outcome in enumerate(outcomes, index) if isinstance(outcome, Refused | Duplicate)
             ]
             if refused:
                 group.refused += refused
-                self._line.owe_report(self._is_sync_needed(entry.group))
+                self._line.owe_report(self.waits_for_disk(entry.group))
         return outcomes
 
-    def _change(self, group: Group, entry: Change) -> Outcome:
-        group.applied = entry.first_index
-        command = entry.command
+    def apply_frames(self, group: Group, stretch: Stretch, place: Position) -> None:
+        """Apply entries that other nodes proposed; their data begins at this place."""
+        self._line.touched.add(group)
+        apply_stretch(group, stretch, place.file, place.offset, self._change)
+        if group.number in self.catalog.streams:
+            self.room.count(self.catalog.streams[group.number])
+
+    def pass_over(self, group: Group, index: int) -> None:
+        """An entry that changes nothing in the store counts as applied."""
+        self._line.touched.add(group)
+        group.applied = index
+
+    def _change(self, group: Group, command: Command) -> Outcome:
         outcome = group.machine.apply(command)
         number = command.group if isinstance(command, PutStream | RemoveStream) else group.number
         self.room.follow(number, self.catalog.streams.get(number))
+        if number != group.number and self.replication is not None:
+            self.replication.changed(number)
         return outcome
 
     def _append_in_memory(
@@ -471,13 +467,13 @@ class Store:
             return
         group = stream.group
         run = Appends(group.number, group.applied + 1, ts_ns, messages, range(len(messages)), done)
-        done(self._apply(run, START))
+        done(self.apply(run, START))
 
     def _is_in_memory(self, group: int) -> bool:
         entry = self.catalog.streams.get(group)
         return entry is not None and entry.is_in_memory
 
-    def _is_sync_needed(self, group: int) -> bool:
+    def waits_for_disk(self, group: int) -> bool:
         """Whether a command of this group waits for the disk. Which streams exist always does."""
         return group not in self.catalog.streams or self.sync_of(group) == SYNC_ALWAYS
 
@@ -485,8 +481,14 @@ class Store:
         """A batch begins a file: everything in the files before is applied, and nothing of this one."""
         if self._applied_file or self.report.replay.files:
             # While a cycle moves messages their places are about to change: a later border must do.
-            self.is_border_missed = self._cycle is not None
-            if self._cycle is None:
+            is_strewn = (
+                self.replication is not None and not batch.begins_file and self.replication.has_unapplied
+            )
+            if is_strewn:
+                # Entries that are to be applied later must not be in files before a border.
+                self.journal.ask_to_turn()
+            self.is_border_missed = self._cycle is not None or is_strewn
+            if not self.is_border_missed:
                 before, self._border = self._border, Border.take(self, batch)
                 self._border.follow(before)
         self._applied_file = batch.position.file

@@ -85,6 +85,11 @@ class Leadership:
         """What every follower has."""
         return min((follower.match for follower in self._followers.values()), default=self._log.last)
 
+    @property
+    def followers(self) -> dict[NodeId, tuple[int, bool]]:
+        """What each follower has, and whether it was heard of since they were counted last."""
+        return {node: (one.match, one.is_active) for node, one in self._followers.items()}
+
     def propose(self, count: int, size: int) -> int:
         """Put commands into the log; the index of the first."""
         first = self._log.last + 1

@@ -9,7 +9,6 @@ Invariants: the term never falls; one vote per term; only a candidate that a quo
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Final
 
 from hub.raft.following import Following
@@ -36,19 +35,10 @@ from hub.raft.messages import (
 )
 from hub.raft.options import RaftOptions
 from hub.raft.ready import Ready
+from hub.raft.role import NOBODY, Role
 from hub.raft.worklist import Worklist
 
-NOBODY: Final[NodeId] = 0
 _FROM_LEADER: Final = (Append, Heartbeat, SnapshotPart)
-
-
-class Role(Enum):
-    """What a node is at the moment. A TRIAL asks whether an election could be won before it holds one."""
-
-    FOLLOWER = 1
-    TRIAL = 2
-    CANDIDATE = 3
-    LEADER = 4
 
 
 class Raft:
@@ -200,6 +190,16 @@ class Raft:
             self._leadership.wake(now_ms)
             self._leadership.offer_snapshot(peer, snapshot)
             self._is_work_waiting = True
+
+    def campaign(self, now_ms: int) -> None:
+        """Ask the others now whether they would have this node lead, if it could and does not."""
+        if self._leadership is None and self._may_campaign():
+            self._campaign(now_ms, is_trial=True)
+
+    @property
+    def followers(self) -> dict[NodeId, tuple[int, bool]]:
+        """While it leads: what each of the others has, and whether it was heard of lately."""
+        return self._leadership.followers if self._leadership is not None else {}
 
     def forget(self, index: int) -> None:
         """Entries up to `index` are applied, and their state is kept in another way."""

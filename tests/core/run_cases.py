@@ -11,7 +11,7 @@ from tests.core import frame_cases
 
 _NAMES = (
     *("enter_counted", "enter_subjects", "frames_of_kind", "numbers_of", "order_of"),
-    *("run_of_frames", "run_of_messages"),
+    *("run_of_frames", "run_of_messages", "stretch_of"),
 )
 
 REFERENCE = SimpleNamespace(

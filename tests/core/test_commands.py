@@ -18,6 +18,7 @@ from edged.core.commands import (
     TEXT_BYTES_MAX,
     Ack,
     Command,
+    Configure,
     Delete,
     Dispatch,
     Expire,
@@ -69,6 +70,7 @@ any_command = st.one_of(
     st.builds(ResetConsumer, numbers, numbers),
     st.builds(Terminate, numbers, numbers, texts),
     st.builds(LettersTaken, numbers, seqs),
+    st.builds(Configure, configs),
 )
 
 STREAM = PutStream(7, bytes(range(16)), "ACC", "ORDERS", {"subjects": ["orders.>"], "max_msgs": -1})
@@ -91,6 +93,7 @@ GOLDEN: list[tuple[Command, str]] = [
     (ResetConsumer(1, 5), "930d0105"),
     (Terminate(3, 200, "bad"), "940e03ccc8a3626164"),
     (LettersTaken(3, (5, 6, 9)), "930f0393050103"),
+    (Configure({"max_msgs": 5}), "921081a86d61785f6d73677305"),
     (Skip(10), "920a0a"),
     (Shed(1, 2, "disk", 3), "950b0102a46469736b03"),
     (Refill(7, 5, b"a", 2, b"hd1"), "960c0705c4016102c403686431"),
@@ -106,7 +109,7 @@ def test_bytes_of_a_command_stay_as_they_are(command: Command, expected: str) ->
 def test_every_command_has_its_own_tag_and_is_frozen() -> None:
     classes = get_args(Command)
     assert {type(command) for command, _ in GOLDEN} == set(classes)
-    assert len({known.tag for known in classes}) == len(classes) == 15
+    assert len({known.tag for known in classes}) == len(classes) == 16
     for command, _ in GOLDEN:
         with pytest.raises(FrozenInstanceError):
             setattr(command, fields(command)[0].name, 1)
@@ -118,7 +121,7 @@ def test_what_is_encoded_is_decoded(command: Command) -> None:
     assert again == command and type(again) is type(command)
 
 
-@pytest.mark.parametrize("tag", [0, 16, 255, 2**64 - 1, -1])
+@pytest.mark.parametrize("tag", [0, 17, 255, 2**64 - 1, -1])
 def test_unknown_tag_was_written_by_a_newer_version(tag: int) -> None:
     with pytest.raises(UnknownCommand, match=f"command {tag} was written by a newer version") as caught:
         decode(msgpack.packb([tag, "whatever", {"it": "holds"}]))

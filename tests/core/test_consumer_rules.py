@@ -149,13 +149,13 @@ def test_replicas_of_a_cluster_are_held_against_those_of_the_stream() -> None:
     assert [code(replicas, interest) for replicas in (0, 1, 3, 5)] == [0, 10134, 0, 10126]
 
 
-def test_a_cluster_counts_consumers_elsewhere() -> None:
+@pytest.mark.parametrize("bounds", [ConsumerBounds(), CLUSTERED])
+def test_a_stream_has_no_more_consumers_than_it_may_in_a_cluster_either(bounds: ConsumerBounds) -> None:
     stream = StreamConfig(name="L", subjects=("a",), num_replicas=1, max_consumers=1)
-    existing = {"x": ConsumerConfig(name="x")}
 
-    assert ask({"stream_name": "L"}, ConsumerSubject("L", "y"), existing, stream, CLUSTERED).is_new
+    assert ask({"stream_name": "L"}, ConsumerSubject("L", "y"), {}, stream, bounds).is_new
     with pytest.raises(ApiFailure) as failure:
-        ask({"stream_name": "L"}, ConsumerSubject("L", "y"), existing, stream)
+        ask({"stream_name": "L"}, ConsumerSubject("L", "y"), {"x": ConsumerConfig(name="x")}, stream, bounds)
     assert code_of(failure) == 10026
 
 

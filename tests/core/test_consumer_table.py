@@ -216,7 +216,7 @@ def test_lost_dispatch_does_not_bring_acknowledged_work_back() -> None:
 
 def test_messages_that_go_are_pending_with_nobody() -> None:
     machine = stream(max_msgs=5, max_msgs_per_subject=2)
-    machine.keep_dropped()
+    machine.table.keep_dropped(True)
     publish(machine, "abcde")
     found = consumer(machine)
     deliver(machine, 1, 1, 2, 3, 4, 5)
@@ -225,8 +225,13 @@ def test_messages_that_go_are_pending_with_nobody() -> None:
     publish(machine, "aaff")
     assert kept(machine) == [5, 6, 7, 8, 9]
     assert list(found.pending) == [5]
-    assert [(number, one.seq) for number, one in machine.take_dropped()] == [(1, 2), (1, 3), (1, 1), (1, 4)]
-    assert machine.take_dropped() == []
+    assert [(number, one.seq) for number, one in machine.table.take_dropped()] == [
+        (1, 2),
+        (1, 3),
+        (1, 1),
+        (1, 4),
+    ]
+    assert machine.table.take_dropped() == []
     machine.apply(commands.Shed(1, 5, "room", NOW_NS))
     assert found.ack_floor == found.delivered == (5, 5)
 
@@ -237,7 +242,7 @@ def test_nobody_remembers_what_was_dropped_before_somebody_asks() -> None:
     consumer(machine)
     deliver(machine, 1, 1)
     machine.apply(commands.Delete(1, False))
-    assert machine.take_dropped() == [] and not machine.consumers[1].pending
+    assert machine.table.take_dropped() == [] and not machine.consumers[1].pending
 
 
 def test_smaller_limits_drop_what_is_pending() -> None:

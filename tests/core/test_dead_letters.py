@@ -211,7 +211,7 @@ def test_what_is_owed_and_what_waits_for_it_is_in_a_checkpoint() -> None:
     restored = StreamMachine(machine.log, {"name": "S", "retention": "workqueue", **WITH_LETTERS})
     restored.restore(machine.snapshot())
     assert restored.letters.owed == machine.letters.owed
-    assert restored.letters.fresh == [(1, 1)]
+    assert list(restored.letters.fresh) == [(1, 1)]
     restored.apply(LettersTaken(1, (1,)))
     assert kept(restored) == [2, 3, 4, 5]
     assert "dead_letters" not in restored.snapshot()

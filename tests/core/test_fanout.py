@@ -382,3 +382,40 @@ def test_twins_write_the_same_bytes(messages: Any, plain: list[int], limit_at: i
         ]
         results.append((told, counts, [bench.written(i) for i in range(4)], bench.missed))
     assert results[0] == results[1]
+
+
+@both
+def test_to_another_node_publishes_are_written_and_an_address_when_it_changes(twin: Any) -> None:
+    bench = Bench(twin)
+    bench.outboxes[1].is_route = bench.outboxes[1].headers = True
+    listeners, members = bench.subscription(1, b"7"), bench.subscription(1, b"7 workers")
+    bench.routes[b"a"] = twin.Route([(listeners, None)])
+    bench.routes[b"b"] = twin.Route([(listeners, None)], [[(members, b"local")]])
+    bench.publish(b"PUB a 1\r\nx\r\nPUB a r 1\r\ny\r\nHPUB b r 12 13\r\nNATS/1.0\r\n\r\nz\r\nPUB a 0\r\n\r\n")
+    assert bench.written(1) == (
+        b"INFO 7\r\nPUB a 1\r\nx\r\nPUB a r 1\r\ny\r\n"
+        b"HPUB b r 12 13\r\nNATS/1.0\r\n\r\nz\r\n"
+        b"INFO 7 workers\r\nHPUB local r 12 13\r\nNATS/1.0\r\n\r\nz\r\n"
+        b"INFO 7\r\nPUB a 0\r\n\r\n"
+    )
+    assert bench.outboxes[1].out_messages == 5
+
+
+@both
+def test_what_does_not_fit_on_its_way_to_another_node_is_not_written(twin: Any) -> None:
+    bench = Bench(twin, limit=200)
+    bench.outboxes[1].is_route = True
+    bench.routes[b"a"] = twin.Route([(bench.subscription(1, b"7"), None)])
+    bench.publish(b"PUB a 100\r\n%s\r\n" % bytes(100) * 2)
+    assert bench.written(1) == b"INFO 7\r\nPUB a 100\r\n%s\r\n" % bytes(100)
+    assert bench.outboxes[1].overflowed
+
+
+@both
+def test_another_node_may_name_reply_subjects_of_servers(twin: Any) -> None:
+    bench = Bench(twin)
+    bench.outboxes[0].is_route = True
+    bench.routes[b"a"] = twin.Route([(bench.subscription(1), None)])
+    bench.publish(b"PUB a _R_.x.y 1\r\nx\r\nPUB a $JS.ACK.s 1\r\ny\r\n")
+    assert bench.written(1) == b"MSG a 1 _R_.x.y 1\r\nx\r\nMSG a 1 $JS.ACK.s 1\r\ny\r\n"
+    assert bench.owners[0].told == []

@@ -35,7 +35,7 @@ def stream(count: int) -> StreamMachine:
     for number in (1, 2):
         machine.apply(PutConsumer(number, f"c{number}", {"ack_policy": "explicit"}))
     append(machine, count)
-    machine.keep_dropped()
+    machine.table.keep_dropped(True)
     return machine
 
 
@@ -54,14 +54,14 @@ def test_each_consumer_hears_of_its_own_messages_and_of_no_others() -> None:
     deliver(machine, 1, 1, 2)
     deliver(machine, 2, 1)
     append(machine, 1)
-    assert [(number, one.seq) for number, one in machine.take_dropped()] == [(1, 1), (2, 1)]
+    assert [(number, one.seq) for number, one in machine.table.take_dropped()] == [(1, 1), (2, 1)]
     append(machine, 1)
-    assert [(number, one.seq) for number, one in machine.take_dropped()] == [(1, 2)]
+    assert [(number, one.seq) for number, one in machine.table.take_dropped()] == [(1, 2)]
     append(machine, 3)
-    assert machine.take_dropped() == []
+    assert machine.table.take_dropped() == []
     deliver(machine, 2, 7)
     machine.apply(Delete(7, False))
-    assert [(number, one.seq) for number, one in machine.take_dropped()] == [(2, 7)]
+    assert [(number, one.seq) for number, one in machine.table.take_dropped()] == [(2, 7)]
 
 
 def test_what_is_known_after_a_checkpoint_or_without_a_delivery_is_heard_of_too() -> None:
@@ -71,10 +71,10 @@ def test_what_is_known_after_a_checkpoint_or_without_a_delivery_is_heard_of_too(
     machine.apply(Ack(2, TERM, (1,)))
     restored = StreamMachine(machine.log, {"name": "S", "subjects": ["s"], "max_msgs": 4})
     restored.restore(machine.snapshot())
-    restored.keep_dropped()
+    restored.table.keep_dropped(True)
     assert (restored.consumers[2].is_ahead, restored.consumers[1].pending.keys()) == (True, {1})
     append(restored, 1)
-    assert [(number, one.seq) for number, one in restored.take_dropped()] == [(1, 1)]
+    assert [(number, one.seq) for number, one in restored.table.take_dropped()] == [(1, 1)]
     assert (restored.consumers[2].is_ahead, restored.consumers[1].pending) == (False, {})
 
 
@@ -85,5 +85,5 @@ def test_a_consumer_that_has_gone_or_settled_everything_holds_nothing_up() -> No
     machine.apply(RemoveConsumer(1))
     machine.apply(Ack(2, ACK, (1, 2)))
     append(machine, 3)
-    assert machine.take_dropped() == []
+    assert machine.table.take_dropped() == []
     assert machine.log.first_seq == 4

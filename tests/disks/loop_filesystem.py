@@ -67,13 +67,21 @@ def check_possible() -> None:
 
 
 def run_isolated(
-    arguments: Sequence[str], timeout_s: float | None = None
+    arguments: Sequence[str],
+    timeout_s: float | None = None,
+    *,
+    module: str = "tests.disks",
+    has_network: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m tests.disks` with arguments in namespaces of its own; its output is captured."""
+    """Run `python -m tests.disks` with arguments in namespaces of its own; its output is captured.
+
+    With `has_network` it also has a network of its own, with nothing in it.
+    """
     check_possible()
+    isolation = (*_ISOLATION, "--net") if has_network else _ISOLATION
     with tempfile.TemporaryDirectory(prefix="edged-disks-") as folder:
         return subprocess.run(
-            [*_ISOLATION, sys.executable, "-m", "tests.disks", *arguments],
+            [*isolation, sys.executable, "-m", module, *arguments],
             env={**os.environ, "PATH": _search_path(), "TMPDIR": folder, _ISOLATED_VARIABLE: "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

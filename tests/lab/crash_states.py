@@ -61,6 +61,20 @@ class CrashStates:
                 continue
             yield from self._states_at(model, operation, mark, seen, chance, per_operation_max)
 
+    def drawn_at_end(self, chance: random.Random) -> FakeDisk:
+        """What a power cut after all operations may leave, by chance."""
+        model = DiskModel(self._image, self._sector_bytes)
+        for operation, done in enumerate(self._operations, 1):
+            model.apply(operation, done)
+        mask, dirty, numbers = _drawn(model, _moments(model) or [0], chance)
+        tree = model.tree(mask)
+        by_node = dict(zip(dirty, numbers, strict=True))
+        contents = [
+            model.files[node].content(by_node[node]) if node in by_node else model.files[node].durable
+            for node in tree.nodes
+        ]
+        return model.disk(tree, contents)
+
     def replay(self, identity: str) -> CrashState:
         """The state with this name."""
         first, names, *numbers = identity.split("-")

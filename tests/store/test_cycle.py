@@ -10,8 +10,9 @@ import pytest
 
 from edged.core import commands
 from edged.store.checkpoint import CHECKPOINTS
-from edged.store.errors import Damaged, OutcomeUnknown
+from edged.store.errors import Damaged, OutcomeUnknown, StoreBroken
 from edged.store.files import File, RealFiles
+from edged.store.journal_file import JOURNAL, file_numbers
 from edged.store.journal_rows import APART_BYTES
 from edged.store.store import Store
 from edged.store.stream_log import StreamLog
@@ -254,3 +255,22 @@ def damage(disk: FakeDisk, text: bytes) -> None:
             file.close()
             return
     raise AssertionError("it is not there")
+
+
+def test_a_store_whose_checkpoints_cannot_be_read_is_not_taken_for_an_empty_one() -> None:
+    disk, clock = FakeDisk(), Clock()
+    options = options_with(clock)
+    store = Store.open(disk, options)
+    put_stream(store, 1)
+    while file_numbers(disk.list(JOURNAL))[0] == 1:
+        until_cycle_is_due(store)
+        store.maintain()
+        clock.now_ns += RETRY_NS
+    store.close()
+    for path, file in disk.files():
+        if path.startswith(CHECKPOINTS):
+            file.writable()[:] = b"rotten"
+    before = disk.contents()
+    with pytest.raises(StoreBroken, match="run edged fsck"):
+        Store.open(disk, options)
+    assert disk.contents() == before

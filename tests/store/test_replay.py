@@ -24,7 +24,7 @@ from edged.store.hot_places import HotPlaces
 from edged.store.journal_file import HEADER_BYTES, file_path
 from edged.store.journal_reader import Chain, Part, read_chain, read_header, read_parts
 from edged.store.options import StoreOptions
-from edged.store.replay import Replay
+from edged.store.replay import Install, Replay
 from edged.store.store import Store
 from edged.store.stream_log import StreamLog
 from tests.examples import examples
@@ -48,8 +48,9 @@ class SingleReplay(Replay):
         groups: dict[int, Group],
         _known: Mapping[int, Part],
         last_batch: int,
+        install: Install,
     ) -> None:
-        super().__init__(files, chain, groups, last_batch=last_batch)
+        super().__init__(files, chain, groups, last_batch=last_batch, install=install)
 
     def _is_decided_here(self, group: Group) -> bool:
         return False

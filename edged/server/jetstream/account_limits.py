@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from edged.config.options import AccountJetStream
 from edged.core.consumer_defaults import CONSUMERS_DEFAULT_MAX, ConsumerBounds
-from edged.core.stream_bounds import StreamBounds
+from edged.core.stream_bounds import INT64_MAX, StreamBounds
 from edged.server.jetstream.figures import reserved_bytes
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ def bounds_of(account: AccountStreams, replicas: int) -> StreamBounds:
     tier = f"R{max(replicas, 1)}"
     limits = tiers.get(tier, limits)
     jetstream = account.jetstream
-    memory_bytes, file_bytes = reserved_bytes(jetstream.streams())
+    is_clustered = jetstream.cluster is not None
+    # Whether a node of a cluster has room is asked when a place is looked for.
+    memory_bytes, file_bytes = (0, 0) if is_clustered else reserved_bytes(jetstream.streams())
     return StreamBounds(
+        is_clustered=is_clustered,
         duplicate_window_max_ns=int(jetstream.options.limits.duplicate_window_s * 1e9),
         streams_max=limits.max_streams,
         consumers_max=limits.max_consumers,
@@ -49,8 +52,8 @@ def bounds_of(account: AccountStreams, replicas: int) -> StreamBounds:
         max_bytes_required=limits.max_bytes_required,
         tiered=bool(tiers),
         is_forbidden=bool(tiers) and tier not in tiers,
-        server_file_bytes_max=jetstream.options.max_store,
-        server_memory_bytes_max=jetstream.options.max_memory,
+        server_file_bytes_max=INT64_MAX if is_clustered else jetstream.options.max_store,
+        server_memory_bytes_max=INT64_MAX if is_clustered else jetstream.options.max_memory,
         server_file_bytes_reserved=file_bytes,
         server_memory_bytes_reserved=memory_bytes,
     )
@@ -63,6 +66,7 @@ def consumer_bounds(account: AccountStreams, replicas: int) -> ConsumerBounds:
     limits = tiers.get(tier, limits_of(account))
     of_server = account.jetstream.options.limits
     return ConsumerBounds(
+        is_clustered=account.jetstream.cluster is not None,
         ack_pending_max=of_server.max_ack_pending,
         request_batch_max=of_server.max_request_batch,
         default_consumers_max=of_server.default_max_consumers or CONSUMERS_DEFAULT_MAX,

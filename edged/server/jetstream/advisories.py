@@ -61,9 +61,33 @@ class Advisories:
             self.tell(server.system_account, "API.LIMIT_REACHED", "api_limit_reached", fields)
 
     def stream_action(self, stream: Stream, word: str, action: str) -> None:
-        """A stream was CREATED, UPDATED or DELETED."""
-        fields = {"stream": stream.name, "action": action}
-        self.tell(stream.account.account, f"STREAM.{word}.{stream.name}", "stream_action", fields)
+        """A stream was UPDATED or DELETED."""
+        self._stream_action(stream.account.account, stream.name, word, action)
+
+    def stream_created(self, account: Account, name: str) -> None:
+        """A stream was made, here or on other nodes."""
+        self._stream_action(account, name, "CREATED", "create")
+
+    def _stream_action(self, account: Account, name: str, word: str, action: str) -> None:
+        fields = {"stream": name, "action": action}
+        self.tell(account, f"STREAM.{word}.{name}", "stream_action", fields)
+
+    def leader_elected(self, stream: Stream) -> None:
+        """This server leads a stream from now on that others have as well."""
+        cluster = self._jetstream.cluster
+        assert cluster is not None
+        fields: Document = {"stream": stream.name, "leader": self._jetstream.server.name}
+        fields["replicas"] = cluster.replicas_document(stream.group)
+        account = stream.account.account
+        self.tell(account, f"STREAM.LEADER_ELECTED.{stream.name}", "stream_leader_elected", fields)
+
+    def quorum_lost(self, stream: Stream) -> None:
+        """Nobody can lead a stream, as too few of those who have it are there."""
+        cluster = self._jetstream.cluster
+        assert cluster is not None
+        fields = {"stream": stream.name, "replicas": cluster.replicas_document(stream.group)}
+        account = stream.account.account
+        self.tell(account, f"STREAM.QUORUM_LOST.{stream.name}", "stream_quorum_lost", fields)
 
     def batch_abandoned(self, stream: Stream, batch_id: bytes, reason: str) -> None:
         """An atomic batch was given up."""

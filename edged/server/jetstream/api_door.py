@@ -11,7 +11,6 @@ answer is counted, and told to whoever audits the API.
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -20,21 +19,21 @@ from typing import TYPE_CHECKING
 import trio
 
 from edged.core import api_errors, headers
-from edged.core.api_errors import ApiError, ApiFailure
 from edged.core.twins import Outbox, Subscription
 from edged.server.account import unanswered
 from edged.server.client import ClientConnection
 from edged.server.jetstream.api_request import ApiRequest, Document, Endpoint
+from edged.server.jetstream.api_service import Reply, serve
 from edged.server.jetstream.direct_get import DirectGet
-from edged.server.jetstream.endpoints import SYSTEM_ENDPOINTS, find_endpoint
+from edged.server.jetstream.endpoints import endpoints_of, find_endpoint
 from edged.server.monitoring.gojson import compact
-from edged.store.errors import StoreError
 
 if TYPE_CHECKING:
     from edged.core.wire import Publish
     from edged.server.account import Account
     from edged.server.jetstream.account_streams import AccountStreams
     from edged.server.jetstream.jetstream import JetStream
+    from edged.server.jetstream.relay import Relay
 
 Handler = Callable[[Subscription, "list[Publish]", "Outbox | None"], None]
 
@@ -61,6 +60,7 @@ class ApiDoor:
         self._waiting_kinds = [0, 0]
         self._arrival = trio.Event()
         self._direct_get = DirectGet(jetstream)
+        self._endpoints = endpoints_of(jetstream.cluster is not None)
         self.inflight = 0
 
     def open(self, account: AccountStreams) -> None:
@@ -77,7 +77,7 @@ class ApiDoor:
         self._listen(account.account, PREFIX, b"api", partial(self._arrived_in_system, account))
 
     def _listen(self, account: Account, prefix: str, sid: bytes, handler: Handler) -> None:
-        account.subscribe(Subscription(f"{prefix}>".encode(), None, sid, None, handler))
+        account.subscribe(Subscription(f"{prefix}>".encode(), None, sid, None, handler), is_announced=False)
 
     # --- arrivals ---
 
@@ -96,10 +96,14 @@ class ApiDoor:
                 continue
             name = message[0][prefix_bytes:]
             if name.startswith(DIRECT_GET):
-                if not self._direct_get.answer(account, name[len(DIRECT_GET) + 1 :], message):
+                wanted = name[len(DIRECT_GET) + 1 :]
+                if not (
+                    self._direct_get.answer(account, wanted, message) or account.pass_on(wanted, message)
+                ):
                     unanswered(origin, message[0], message[1])
             elif name.startswith(NEXT_MESSAGE):
-                if not account.consumer_door.pull(name[len(NEXT_MESSAGE) :], message):
+                wanted = name[len(NEXT_MESSAGE) :]
+                if not (account.consumer_door.pull(wanted, message) or account.pass_on(wanted, message)):
                     unanswered(origin, message[0], message[1])
             else:
                 self._note(account, name, message, origin)
@@ -134,7 +138,7 @@ class ApiDoor:
         for message in messages:
             subject, reply, header_bytes, data = message
             name = subject[len(PREFIX) :]
-            found = find_endpoint(name.decode("utf-8", "replace"), SYSTEM_ENDPOINTS)
+            found = find_endpoint(name.decode("utf-8", "replace"), self._endpoints.system)
             if found is not None:
                 self._wait(account, found, name, message, None)
             elif not name.startswith(_CLUSTERED):
@@ -148,7 +152,7 @@ class ApiDoor:
 
     def _note(self, account: AccountStreams, name: bytes, message: Publish, origin: Outbox | None) -> None:
         """Let a request wait for its turn, if it is one."""
-        found = find_endpoint(name.decode("utf-8", "replace"))
+        found = find_endpoint(name.decode("utf-8", "replace"), self._endpoints.usual)
         if found is None or (found[0].is_private and not _is_consumer(account, found[1])):
             return
         requester = origin.owner if origin is not None else None
@@ -197,42 +201,40 @@ class ApiDoor:
 
     async def run(self) -> None:
         """Answer requests as they come, forever."""
-        while True:
-            if not self._waiting:
-                self._arrival = trio.Event()
-                await self._arrival.wait()
-                continue
-            request = self._waiting.popleft()
-            self._waiting_kinds[request.endpoint.is_reading] -= 1
-            await self._serve(request)
-            self.inflight -= 1
-            self._server.flush()
-            await trio.lowlevel.checkpoint()
+        async with trio.open_nursery() as nursery:
+            while True:
+                if not self._waiting:
+                    self._arrival = trio.Event()
+                    await self._arrival.wait()
+                    continue
+                relay = self._jetstream.relay
+                if relay is not None:
+                    # Others are asked, and some of them are slow: nobody else waits for them.
+                    await relay.room()
+                request = self._waiting.popleft()
+                self._waiting_kinds[request.endpoint.is_reading] -= 1
+                if relay is None:
+                    await self._serve(request)
+                else:
+                    relay.begun += 1
+                    nursery.start_soon(self._pass, relay, request)
+                await trio.lowlevel.checkpoint()
+
+    async def _pass(self, relay: Relay, request: ApiRequest) -> None:
+        """Let whoever leads answer a request."""
+        try:
+            self._finish(request, await relay.answer(request))
+        finally:
+            relay.ended()
 
     async def _serve(self, request: ApiRequest) -> None:
-        endpoint, is_failed = request.endpoint, True
-        document: Document | None
-        try:
-            if not endpoint.is_unconditional:
-                request.check_right()
-            answer = endpoint.service(request)
-            if inspect.isawaitable(answer):
-                # A stream that comes from an archive changes the catalog, too.
-                async with self._jetstream.catalog_lock:
-                    document = await answer
-            else:
-                document = answer
-            is_failed = False
-        except ApiFailure as failure:
-            document = _failed(request, failure.error)
-        except StoreError as error:
-            self._server.log.error("request failed", subject=request.subject, error=str(error))
-            document = _failed(request, api_errors.stream_general(str(error)))
-        except Exception as error:  # A fault in one request must not end the others.
-            self._server.log.error("a fault in edged failed a request", error=repr(error))
-            document = _failed(request, api_errors.stream_general("internal error"))
-        if document is not None:
-            self._answer(request, document, is_failed)
+        self._finish(request, await serve(request, self._jetstream.catalog_lock))
+
+    def _finish(self, request: ApiRequest, reply: Reply) -> None:
+        if reply.document is not None:
+            self._answer(request, reply.document, reply.is_failed)
+        self.inflight -= 1
+        self._server.flush()
 
     def _answer(self, request: ApiRequest, document: Document, is_failed: bool) -> None:
         account, endpoint = request.account, request.endpoint
@@ -253,15 +255,13 @@ class ApiDoor:
 
 
 def _is_consumer(account: AccountStreams, arguments: tuple[str, ...]) -> bool:
-    """Whether there is the consumer that these name."""
+    """Whether there is the consumer that these name, or another node knows."""
     stream_name, name = arguments
     stream = account.streams.get(stream_name)
-    return stream is not None and stream.consumers.find(name) is not None
+    if stream is None or not stream.is_leading:
+        return account.jetstream.cluster is not None and bool(account.group_of(stream_name))
+    return stream.consumers.find(name) is not None
 
 
 def _nobody() -> Document:
     return {}
-
-
-def _failed(request: ApiRequest, error: ApiError) -> Document:
-    return {"error": error.document(), **request.endpoint.failed}

@@ -48,6 +48,8 @@ class ApiRequest:
     answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     # What is done when it was answered.
     afterwards: list[Callable[[], None]] = field(default_factory=list)
+    # Who asks, if the request came to another node first.
+    asker: Document | None = None
 
     @property
     def jetstream(self) -> JetStream:
@@ -98,6 +100,8 @@ class ApiRequest:
 
     def client(self) -> Document:
         """Who asks, for advisories. Of a request from another account its importer's header says it."""
+        if self.asker is not None:
+            return self.asker
         server, own = self.jetstream.server, self.account.account
         if self.requester is None:
             return {}
@@ -135,8 +139,9 @@ class Endpoint:
 
     `is_unconditional`: it asks for itself whether the requester has a right to it. `is_reading`:
     it changes nothing, and waits in a queue of its own size. `is_unnoted`: a success is neither counted nor
-    told to auditors. `is_private`: a failure is not, either; it speaks
-    to one consumer, and without that nobody answers.
+    told to auditors. `is_private`: a failure is not, either; it speaks to one consumer, and without that
+    nobody answers. `is_meta`: in a cluster the leader of the catalog answers, and not the one of the stream
+    that the first argument names.
     """
 
     name: str
@@ -149,3 +154,4 @@ class Endpoint:
     is_reading: bool = False
     is_unnoted: bool = False
     is_private: bool = False
+    is_meta: bool = False

@@ -43,6 +43,10 @@ def listed(consumer: Consumer) -> Document:
         "num_waiting": consumer.num_waiting,
         "num_pending": consumer.num_pending,
     }
+    cluster = consumer.stream.jetstream.cluster
+    if cluster is not None:
+        # It is where its stream is.
+        document["cluster"] = cluster.cluster_document(consumer.stream.group)
     if consumer.is_push_bound:
         document["push_bound"] = True
     until_ns = config.pause_until

@@ -51,14 +51,16 @@ _Key = tuple[int, int]
 
 
 class DeadLetterSender:
-    """Of one stream, as long as it is open."""
+    """Of one stream, as long as this node leads it."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._jetstream = stream.jetstream
         self._account = stream.account.account
         # What is to be sent; what was sent and has no answer, with when and to whom; what was refused.
-        self._queue: deque[_Key] = deque()
+        letters = stream.machine.letters
+        self._queue: deque[_Key] = deque(letters.owed)
+        letters.fresh.clear()
         self._under_way: dict[_Key, tuple[int, str]] = {}
         self._refused: dict[_Key, tuple[int, str]] = {}
         # Taken, and the journal is to be told.
@@ -67,7 +69,7 @@ class DeadLetterSender:
         self._subscription: Subscription | None = None
         self._recall: _Recall | None = None
         # What an earlier life has left behind.
-        self._has_earlier = bool(stream.machine.letters.owed)
+        self._has_earlier = bool(letters.owed)
         self._told = ""
 
     def wake(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -12,13 +13,14 @@ from edged.core.gotime import ZERO_TIME
 from edged.server.jetstream import (
     account_api,
     cluster_api,
+    clustered_api,
     consumer_api,
     message_api,
     restore,
     snapshot,
     stream_api,
 )
-from edged.server.jetstream.api_request import Endpoint
+from edged.server.jetstream.api_request import Endpoint, Service
 
 _PAGE: Final = {"total": 0, "offset": 0, "limit": 0}
 _NOT_PAUSED: Final = {"paused": False, "pause_until": ZERO_TIME}
@@ -93,13 +95,75 @@ _ALL: Final = (
 Endpoints = Mapping[str, Endpoint]
 
 ENDPOINTS: Final[Endpoints] = {endpoint.name: endpoint for endpoint in _ALL}
+_system: Final = partial(Endpoint, is_unconditional=True)
 # Those that only the system account has.
 SYSTEM_ENDPOINTS: Final[Endpoints] = {
-    "ACCOUNT.PURGE": Endpoint(
-        "ACCOUNT.PURGE", "account_purge_response", account_api.purge, is_unconditional=True
-    )
+    "ACCOUNT.PURGE": _system("ACCOUNT.PURGE", "account_purge_response", account_api.purge)
 }
-_NAME_TOKENS_MAX: Final = max(name.count(".") + 1 for name in ENDPOINTS)
+
+# What is done otherwise in a cluster, and what can be done only there.
+_OTHER_SERVICES: Final[Mapping[str, Service]] = {
+    "INFO": clustered_api.account_info,
+    "STREAM.CREATE": clustered_api.create,
+    "STREAM.UPDATE": clustered_api.update,
+    "STREAM.LIST": clustered_api.listing,
+    "STREAM.DELETE": clustered_api.delete,
+    "STREAM.LEADER.STEPDOWN": cluster_api.stream_stepdown,
+    "STREAM.PEER.REMOVE": cluster_api.remove_peer,
+    "STREAM.PEER.EVACUATE": cluster_api.remove_peer,
+    "STREAM.CANCEL_MOVE": cluster_api.cancel_move,
+    "CONSUMER.LIST": clustered_api.consumer_listing,
+    "CONSUMER.LEADER.STEPDOWN": cluster_api.consumer_stepdown,
+    "CONSUMER.PEER.REMOVE": cluster_api.remove_consumer_peer,
+    "CONSUMER.PEER.EVACUATE": cluster_api.remove_consumer_peer,
+}
+# What the leader of the catalog answers.
+_META: Final = (
+    *("INFO", "STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.NAMES", "STREAM.LIST"),
+    *("STREAM.RESTORE", "STREAM.PEER.REMOVE", "STREAM.PEER.EVACUATE", "STREAM.CANCEL_MOVE"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointTables:
+    """What usual accounts can ask for, and what the system account can."""
+
+    usual: Endpoints
+    system: Endpoints
+
+
+def _in_cluster(endpoint: Endpoint) -> Endpoint:
+    service = _OTHER_SERVICES.get(endpoint.name, endpoint.service)
+    is_unconditional = endpoint.is_unconditional and service is endpoint.service
+    return replace(
+        endpoint, service=service, is_unconditional=is_unconditional, is_meta=endpoint.name in _META
+    )
+
+
+_clustered_system: Final = partial(_system, is_meta=True)
+_CLUSTERED_SYSTEM: Final = (
+    _clustered_system("ACCOUNT.PURGE", "account_purge_response", cluster_api.purge_account),
+    _clustered_system(
+        "META.LEADER.STEPDOWN", "meta_leader_stepdown_response", cluster_api.meta_stepdown, 0, 0
+    ),
+    _clustered_system("SERVER.REMOVE", "meta_server_remove_response", cluster_api.remove_server, 0, 0),
+    _clustered_system("SERVER.EVACUATE", "meta_server_evacuate_response", cluster_api.evacuate_server, 0, 0),
+    _clustered_system("ACCOUNT.STREAM.MOVE", "stream_update_response", cluster_api.move_stream, 2, 2),
+    _clustered_system(
+        "ACCOUNT.STREAM.CANCEL_MOVE", "stream_cancel_move_response", cluster_api.cancel_foreign_move, 2, 2
+    ),
+)
+_ALONE: Final = EndpointTables(ENDPOINTS, SYSTEM_ENDPOINTS)
+_CLUSTERED: Final = EndpointTables(
+    {name: _in_cluster(endpoint) for name, endpoint in ENDPOINTS.items()},
+    {endpoint.name: endpoint for endpoint in _CLUSTERED_SYSTEM},
+)
+_NAME_TOKENS_MAX: Final = max(name.count(".") + 1 for name in (*_CLUSTERED.usual, *_CLUSTERED.system))
+
+
+def endpoints_of(is_clustered: bool) -> EndpointTables:
+    """What can be asked of a server that stands alone, or of a node of a cluster."""
+    return _CLUSTERED if is_clustered else _ALONE
 
 
 def find_endpoint(name: str, endpoints: Endpoints = ENDPOINTS) -> tuple[Endpoint, tuple[str, ...]] | None:

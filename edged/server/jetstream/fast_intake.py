@@ -26,7 +26,7 @@ from edged.core.fast_batches import (
 )
 from edged.core.stream_machine import Duplicate, Outcome, Refused, Stored
 from edged.core.wire import Publish
-from edged.server.jetstream.pub_acks import error_of
+from edged.server.jetstream.pub_acks import error_of, is_undecided
 from edged.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -110,6 +110,9 @@ class FastIntake:
         result: Sequence[Outcome] | StoreError,
     ) -> None:
         self._in_flight -= 1
+        if is_undecided(result):
+            # Whoever leads now knows nothing of the batch, and the client begins anew.
+            return
         outcome = Refused(error_of(result)) if isinstance(result, StoreError) else result[0]
         if isinstance(outcome, Refused):
             self._carry_out(self._batches.refused(submit, outcome.error))

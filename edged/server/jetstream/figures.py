@@ -36,8 +36,9 @@ def reserved_bytes(streams: Iterable[Stream]) -> tuple[int, int]:
 
 
 def consumer_count(stream: Stream) -> int:
-    """How many consumers a stream has, as far as clients see them."""
-    return sum(not consumer.config.direct for consumer in stream.consumers)
+    """How many consumers a stream has, as far as clients see them. Who does not lead serves none of them."""
+    consumers = stream.consumers if stream.is_leading else stream.machine.consumers.values()
+    return sum(not consumer.config.direct for consumer in consumers)
 
 
 def server_figures(jetstream: JetStream) -> Document:
@@ -54,13 +55,14 @@ def server_figures(jetstream: JetStream) -> Document:
 
 
 def stream_figures(streams: list[Stream], *, led: bool = False) -> Document:
-    """How much there is of everything; with `led` also what this server leads, which is all of it."""
-    consumers = sum(consumer_count(stream) for stream in streams)
+    """How much there is of everything; with `led` also what this server leads."""
+    leading = [stream for stream in streams if stream.is_leading]
+    consumers_led = sum(consumer_count(stream) for stream in leading)
     return {
         "streams": len(streams),
-        **({"streams_leader": len(streams)} if led and streams else {}),
-        "consumers": consumers,
-        **({"consumers_leader": consumers} if led and consumers else {}),
+        **({"streams_leader": len(leading)} if led and leading else {}),
+        "consumers": sum(consumer_count(stream) for stream in streams),
+        **({"consumers_leader": consumers_led} if led and consumers_led else {}),
         "messages": sum(stream.log.message_count for stream in streams),
         "bytes": sum(stream.log.bytes for stream in streams),
     }

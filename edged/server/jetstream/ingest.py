@@ -17,7 +17,7 @@ from edged.core.twins import are_plain
 from edged.core.wire import Publish
 from edged.server.jetstream.counter_intake import CounterIntake
 from edged.server.jetstream.preparation import Preparation
-from edged.server.jetstream.pub_acks import PubAcks, error_of, total_field
+from edged.server.jetstream.pub_acks import PubAcks, error_of, is_undecided, total_field
 from edged.server.jetstream.republish import Republisher
 from edged.server.jetstream.schedule_runner import ScheduleRunner
 from edged.store.errors import StoreError
@@ -106,6 +106,8 @@ class Ingest:
                 fanout = self._account.fanout
                 fanout.acknowledge(messages, result.start, self.acks.head, self._account.internal)
         elif isinstance(result, StoreError):
+            if is_undecided(result):
+                return
             error = error_of(result)
             for message in messages:
                 self.refuse(message[1], error)

@@ -8,9 +8,9 @@ messages are dated with never goes back, whatever the clock of the machine does.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -26,12 +26,13 @@ from edged.server.jetstream.consumers.turns import Turns
 from edged.server.jetstream.disk_watch import DiskWatch
 from edged.server.jetstream.origins import Origins
 from edged.server.jetstream.recovery_log import tell_recovery
+from edged.server.jetstream.relay import Relay
 from edged.server.jetstream.resources import store_directory, with_shares
 from edged.server.jetstream.stream import RESTORING
 from edged.server.jetstream.waker import Waker
 from edged.store.errors import StoreError
 from edged.store.files import RealFiles
-from edged.store.group import CATALOG
+from edged.store.group import CATALOG, REMOVED
 from edged.store.options import StoreOptions
 from edged.store.store import Store
 from edged.version import API_LEVEL
@@ -39,6 +40,7 @@ from edged.version import API_LEVEL
 if TYPE_CHECKING:
     from edged.config.jetstream_options import JetStreamOptions
     from edged.core.commands import Command
+    from edged.ports import Cluster
     from edged.server.account import Account
     from edged.server.jetstream.stream import Stream
     from edged.server.server import Server
@@ -52,15 +54,31 @@ TEND_S = 1.0
 class JetStream:
     """Made by open(), once per daemon."""
 
-    def __init__(self, server: Server, store: Store, options: JetStreamOptions, directory: str) -> None:
+    def __init__(
+        self,
+        server: Server,
+        store: Store,
+        options: JetStreamOptions,
+        directory: str,
+        cluster: Cluster | None = None,
+    ) -> None:
         self.server = server
         self.store = store
+        # The other nodes; None for a server that stands alone.
+        self.cluster = cluster
+        self.relay = None if cluster is None else Relay(self, cluster)
+        # Set, and replaced, when somebody else may lead some group, or streams have changed.
+        self.change = trio.Event()
         # With the limits filled in that follow from the machine.
         self.options = options
         self.directory = directory
         self.waker = Waker(server.reactor, server.log, self._collect)
         self.committer = LocalCommitter(store, self.waker.wake)
         self.accounts: dict[str, AccountStreams] = {}
+        # The streams of all accounts that are served, by the number of their group.
+        self.by_group: dict[int, Stream] = {}
+        # The system account, which has no streams.
+        self.system: AccountStreams | None = None
         # Held by whoever makes, changes or removes streams, from looking what there is to the outcome.
         self.catalog_lock = trio.Lock()
         bounds = options.limits
@@ -82,13 +100,19 @@ class JetStream:
         self.is_crowded = False
         self._held_bytes = 0
         self._remove_incomplete()
+        store.catalog.listener = self._catalog_changed
         for account in server.accounts.values():
             self._serve(account)
         server.account_listeners.append(self._serve)
 
     @classmethod
-    async def open(cls, server: Server) -> JetStream:
-        """Recover what is in the directory of the configuration, or begin there. Raises StoreBroken."""
+    async def open(
+        cls, server: Server, cluster: Cluster | None = None, replication: object | None = None
+    ) -> JetStream:
+        """Recover what is in the directory of the configuration, or begin there. Raises StoreBroken.
+
+        `replication` is for the store: what lets groups be decided by several nodes.
+        """
         configured = server.options.jetstream
         assert configured is not None
         directory = store_directory(server.options, configured)
@@ -96,8 +120,9 @@ class JetStream:
         store_options = StoreOptions.of(options)
         server.log.info("opening the store", directory=directory, sync=options.sync)
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        store = await trio.to_thread.run_sync(Store.open, RealFiles(str(directory)), store_options)
-        jetstream = cls(server, store, options, str(directory))
+        plugins = () if replication is None else (replication,)
+        store = await trio.to_thread.run_sync(Store.open, RealFiles(str(directory)), store_options, *plugins)
+        jetstream = cls(server, store, options, str(directory), cluster)
         tell_recovery(store, server.log)
         return jetstream
 
@@ -219,6 +244,8 @@ class JetStream:
 
     def _remove_incomplete(self) -> None:
         """Remove streams whose restore was cut short by a crash."""
+        if self.cluster is not None:
+            return
         for group, entry in list(self.store.catalog.streams.items()):
             if entry.config.get(RESTORING):
                 self.server.log.warn("removing a stream that was not restored completely", stream=entry.name)
@@ -231,15 +258,73 @@ class JetStream:
         for account in self.accounts.values():
             yield from account.streams.values()
 
+    def _catalog_changed(self, kind: str, group: int) -> None:
+        """A command of the catalog was applied: serve what there is now."""
+        entry = self.store.catalog.streams.get(group)
+        stream = self.by_group.get(group)
+        if entry is not None:
+            account = self.accounts.get(entry.account)
+            if account is not None:
+                account.put(entry)
+        elif stream is not None and kind == REMOVED:
+            stream.account.removed(stream)
+        elif stream is not None:
+            # It is on other nodes only from now on.
+            stream.follow()
+            stream.account.close(stream)
+        if entry is None:
+            self.origins.look()
+        self.changed()
+
+    def leadership_changed(self, group: int) -> None:
+        """It may be another node than before that leads a group: serve what is led here, and nothing else."""
+        stream = self.by_group.get(group)
+        if stream is not None:
+            stream.follow_leader()
+        elif group == CATALOG:
+            self._remove_abandoned()
+        self.changed()
+
+    def quorum_lost(self, group: int) -> None:
+        """Too few members of a group are there for anybody to lead it."""
+        stream = self.by_group.get(group)
+        if stream is not None:
+            self.advisories.quorum_lost(stream)
+
+    def _remove_abandoned(self) -> None:
+        """Remove streams that come from archives, if nobody is at it any more: who leads here does that."""
+        if self.cluster is None or not self.cluster.leads(CATALOG):
+            return
+        found: list[tuple[int, str, str, Mapping[str, Any]]] = [
+            (group, entry.account, entry.name, entry.config)
+            for group, entry in self.store.catalog.streams.items()
+        ]
+        for name in self.accounts:
+            for group, one in self.cluster.assignments(name).items():
+                found.append((group, name, one.name, one.config))
+        for group, account, name, config in found:
+            if config.get(RESTORING) and name not in self.accounts[account].restoring:
+                self.committer.submit(CATALOG, RemoveStream(group), _nobody_waits)
+
+    def changed(self) -> None:
+        """Let everybody look again who waits for something that other nodes do."""
+        change, self.change = self.change, trio.Event()
+        change.set()
+        self.server.tasks_waiting = True
+
     def _serve(self, account: Account) -> None:
         """Give an account its streams."""
         streams = AccountStreams(self, account)
         if account.is_system:
+            self.system = streams
             self.door.open_system(streams)
         elif account.name not in self.accounts:
             self.accounts[account.name] = streams
             streams.follow()
             self.door.open(streams)
+            if self.cluster is not None:
+                # What is said to consumers on other nodes is passed on.
+                streams.consumer_door.listen()
 
     def configured(self) -> None:
         """The options of the server, or of accounts, have changed."""
@@ -252,3 +337,7 @@ class JetStream:
             self.store.room.set_limits(max_memory, max_store)
         for account in self.accounts.values():
             account.follow()
+
+
+def _nobody_waits(result: object) -> None:
+    """What was not removed is looked for again by the next leader."""

@@ -22,12 +22,27 @@ Filters = Sequence[bytes]
 Wake = Callable[[], None]
 
 
+class Hold(Protocol):
+    """What keeps messages of an origin for its reader."""
+
+    @property
+    def name(self) -> str:
+        """The consumer that does."""
+
+    def release(self) -> None:
+        """Nobody reads the origin any more."""
+
+
 class Origin(Protocol):
     """A stream that messages are taken from, for one reader."""
 
     @property
     def identity(self) -> str:
         """What tells it from another stream that had its name before; empty if that is not known."""
+
+    @property
+    def hold(self) -> Hold:
+        """What keeps messages there until they are here."""
 
     def open(self, wake: Wake) -> None:
         """Begin to wake the reader."""
@@ -41,8 +56,8 @@ class Origin(Protocol):
     def first_seq(self) -> int:
         """What lies before is gone."""
 
-    def read(self, filters: Filters, from_seq: int, count_max: int, bytes_max: int) -> ReadBatch:
-        """The messages that are there from a seq on, or some of them."""
+    def read(self, filters: Filters, from_seq: int, count_max: int, bytes_max: int) -> ReadBatch | None:
+        """The messages that are there from a seq on, or some of them; None until that is known."""
 
     def pending(self, filters: Filters, from_seq: int) -> int:
         """How many there are from a seq on."""
@@ -56,9 +71,13 @@ class LocalOrigin:
 
     def __init__(self, stream: Stream, hold: OriginHold) -> None:
         self.stream = stream
-        self.hold = hold
+        self._hold = hold
         self.identity = stream_identity(stream.created_ns)
         self._wake: Wake | None = None
+
+    @property
+    def hold(self) -> Hold:
+        return self._hold
 
     def open(self, wake: Wake) -> None:
         self.close()
@@ -89,4 +108,4 @@ class LocalOrigin:
     def settle(self, filters: Filters, to_seq: int) -> None:
         """A stream that keeps messages for its consumers lets go of what was taken over."""
         if self.stream.config.retention != "limits":
-            self.hold.settle(filters, to_seq)
+            self._hold.settle(filters, to_seq)

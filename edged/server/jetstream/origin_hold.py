@@ -11,7 +11,8 @@ consumer that somebody removed is made again. It goes when its source, or the st
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from edged.core.commands import ACK_ALL, SEQS_MAX, Ack, Dispatch
 from edged.core.consumer_config import ConsumerConfig
@@ -30,15 +31,31 @@ if TYPE_CHECKING:
 _KINDS: Final = {b"M": ("JS_MIRROR_", "mirror"), b"S": ("JS_SRC_", "src")}
 
 
-class OriginHold:
-    """The consumer of one reader at its origin. `letter` is M for a mirror, S for a source."""
+@dataclass(frozen=True, slots=True)
+class HoldTerms:
+    """Which consumer keeps messages for a reader. One that `is_given` is made by somebody else."""
 
-    def __init__(self, origin: Stream, reader: Stream, source: StreamSource, letter: bytes) -> None:
+    name: str
+    is_given: bool
+    config: ConsumerConfig
+
+    def document(self) -> dict[str, Any]:
+        """As one node tells another."""
+        return {"name": self.name, "is_given": self.is_given, "config": self.config.document()}
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> HoldTerms:
+        """The reverse of document()."""
+        return cls(document["name"], document["is_given"], ConsumerConfig.stored(document["config"]))
+
+
+class OriginHold:
+    """The consumer of one reader at its origin."""
+
+    def __init__(self, origin: Stream, terms: HoldTerms) -> None:
         self._origin = origin
-        self._reader = reader
-        self._source = source
-        self._letter = letter
-        self.name = hold_name(reader, source, letter)
+        self._terms = terms
+        self.name = terms.name
         # Up to where it was told, and whether it is known where it was before.
         self._settled_to = 0
         self._is_begun = False
@@ -65,7 +82,7 @@ class OriginHold:
         """Nobody reads the origin any more."""
         origin = self._origin
         consumer = origin.consumers.find(self.name)
-        if consumer is not None and consumer.config.sourcing and self._source.consumer is None:
+        if consumer is not None and consumer.config.sourcing and not self._terms.is_given:
             origin.consumers.forsake(consumer)
 
     def _settled(self, _result: object) -> None:
@@ -84,7 +101,7 @@ class OriginHold:
         if known is not None and not self._is_begun:
             self._is_begun = True
             self._settled_to = known.machine.delivered.stream_seq
-        if self._source.consumer is not None:
+        if self._terms.is_given:
             return None if known is None else known.machine.number
         config = self._config(start_seq)
         if known is not None and known.config.filters == config.filters:
@@ -95,37 +112,44 @@ class OriginHold:
         return consumers.place(self.name, config)
 
     def _config(self, start_seq: int) -> ConsumerConfig:
-        reader, source = self._reader, self._source
-        kind = _KINDS[self._letter][1]
-        filters = tuple(one.src for one in source.subject_transforms if one.src)
-        if source.filter_subject:
-            filters = (source.filter_subject,)
-        metadata = {
-            f"_nats.{kind}.stream": reader.name,
-            f"_nats.{kind}.acc": reader.account.account.name,
-        }
-        domain = reader.jetstream.options.domain
-        if domain:
-            metadata[f"_nats.{kind}.domain"] = domain
         is_late = start_seq > 1
         return with_level(
-            ConsumerConfig(
-                durable_name=self.name,
-                name=self.name,
+            replace(
+                self._terms.config,
                 deliver_policy="by_start_sequence" if is_late else "all",
                 opt_start_seq=start_seq if is_late else 0,
-                ack_policy="flow_control",
-                max_deliver=-1,
-                filter_subject=filters[0] if len(filters) == 1 else "",
-                filter_subjects=filters if len(filters) > 1 else (),
-                max_ack_pending=ACK_PENDING_DEFAULT,
-                flow_control=True,
-                deliver_subject=f"$JS.{self._letter.decode()}.{self.name}",
-                idle_heartbeat=ACK_FLOW_CONTROL_HEARTBEAT_NS,
-                sourcing=True,
-                metadata=metadata,
             )
         )
+
+
+def terms_of(reader: Stream, source: StreamSource, letter: bytes) -> HoldTerms:
+    """The consumer of a reader at its origin. `letter` is M for a mirror, S for a source."""
+    name, kind = hold_name(reader, source, letter), _KINDS[letter][1]
+    filters = tuple(one.src for one in source.subject_transforms if one.src)
+    if source.filter_subject:
+        filters = (source.filter_subject,)
+    metadata = {
+        f"_nats.{kind}.stream": reader.name,
+        f"_nats.{kind}.acc": reader.account.account.name,
+    }
+    domain = reader.jetstream.options.domain
+    if domain:
+        metadata[f"_nats.{kind}.domain"] = domain
+    config = ConsumerConfig(
+        durable_name=name,
+        name=name,
+        ack_policy="flow_control",
+        max_deliver=-1,
+        filter_subject=filters[0] if len(filters) == 1 else "",
+        filter_subjects=filters if len(filters) > 1 else (),
+        max_ack_pending=ACK_PENDING_DEFAULT,
+        flow_control=True,
+        deliver_subject=f"$JS.{letter.decode()}.{name}",
+        idle_heartbeat=ACK_FLOW_CONTROL_HEARTBEAT_NS,
+        sourcing=True,
+        metadata=metadata,
+    )
+    return HoldTerms(name, source.consumer is not None, config)
 
 
 def hold_name(reader: Stream, source: StreamSource, letter: bytes) -> str:

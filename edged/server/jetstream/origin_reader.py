@@ -169,6 +169,9 @@ class OriginReader:
         if origin is None:
             return
         batch = origin.read(self._subjects.filters, self._next_seq, self._count_max, BATCH_BYTES)
+        if batch is None:
+            # It wakes us when it knows.
+            return
         if batch.unreadable:
             self._report(f"{len(batch.unreadable)} messages from seq {batch.unreadable[0]} cannot be read")
         self.has_caught_up = self.has_caught_up or len(batch.messages) < self._count_max

@@ -23,9 +23,10 @@ from edged.core.api_errors import ApiError
 from edged.core.limits import SERVICE_IMPORT_DEPTH_MAX
 from edged.core.subjects import is_subset
 from edged.server.jetstream.mirroring import MirrorReader
-from edged.server.jetstream.origin import LocalOrigin, Origin
-from edged.server.jetstream.origin_hold import OriginHold, hold_name
+from edged.server.jetstream.origin import Hold, LocalOrigin, Origin
+from edged.server.jetstream.origin_hold import OriginHold, hold_name, terms_of
 from edged.server.jetstream.origin_reader import Document, OriginReader
+from edged.server.jetstream.remote_origin import RemoteOrigin
 from edged.server.jetstream.sourcing import SourceReader
 from edged.store.errors import StoreError
 
@@ -50,13 +51,16 @@ class StreamOrigins:
         origins = stream.jetstream.origins
         self.mirror = None if config.mirror is None else MirrorReader(origins, stream, config.mirror)
         self.sources = [SourceReader(origins, stream, source) for source in config.sources]
-        for reader in self.readers:
-            reader.wake()
 
     @property
     def readers(self) -> list[OriginReader]:
         """All of them."""
         return [*self.sources] if self.mirror is None else [self.mirror]
+
+    def start(self) -> None:
+        """Begin to read."""
+        for reader in self.readers:
+            reader.wake()
 
     async def rest(self) -> None:
         """Take nothing more, and wait until nothing is on its way: the configuration is about to change."""
@@ -68,10 +72,9 @@ class StreamOrigins:
         for reader in self.readers:
             reader.close()
 
-    def holds(self) -> list[OriginHold]:
+    def holds(self) -> list[Hold]:
         """What keeps messages of origins for it."""
-        found = [reader.origin for reader in self.readers]
-        return [origin.hold for origin in found if isinstance(origin, LocalOrigin)]
+        return [reader.origin.hold for reader in self.readers if reader.origin is not None]
 
     def hold_names(self) -> set[str]:
         """The names of what may do so, of origins that are there or not."""
@@ -95,11 +98,16 @@ class Origins:
         self._arrival = trio.Event()
         # Readers whose origin was not found, by the name of what they look for.
         self._absent: dict[str, set[OriginReader]] = {}
+        # Origins on other nodes that cannot be read yet.
+        self._sought: dict[OriginReader, RemoteOrigin] = {}
 
     # --- turns ---
 
     def forget(self, reader: OriginReader) -> None:
         """A reader is closed."""
+        sought = self._sought.pop(reader, None)
+        if sought is not None:
+            sought.close()
         waiting = self._absent.get(reader.source.name)
         if waiting is not None:
             waiting.discard(reader)
@@ -119,12 +127,20 @@ class Origins:
         for reader in self._absent.pop(stream.name, ()):
             reader.look()
 
+    def look(self) -> None:
+        """Streams may have come or gone on other nodes."""
+        for reader in [one for readers in self._absent.values() for one in readers]:
+            if reader not in self._sought:
+                reader.look()
+
     async def run(self) -> None:
         """Move messages, forever."""
         while True:
             if not self._ready:
                 self._arrival = trio.Event()
                 await self._arrival.wait()
+                # Whoever made a stream is told how it is before it takes its first messages from others.
+                await trio.lowlevel.checkpoint()
                 continue
             await self._jetstream.room()
             self._turn(self._ready.popleft())
@@ -150,11 +166,14 @@ class Origins:
             self._absent.setdefault(reader.source.name, set()).add(reader)
             return found
         known = reader.origin
+        if isinstance(found, RemoteOrigin):
+            return found
         if isinstance(known, LocalOrigin) and known.stream is found:
             return known
-        return LocalOrigin(found, OriginHold(found, reader.stream, reader.source, reader.DELIVERY))
+        terms = terms_of(reader.stream, reader.source, reader.DELIVERY)
+        return LocalOrigin(found, OriginHold(found, terms))
 
-    def _stream_of(self, reader: OriginReader) -> Stream | ApiError:
+    def _stream_of(self, reader: OriginReader) -> Stream | RemoteOrigin | ApiError:
         account, source = reader.stream.account, reader.source
         external = source.external
         name = source.name
@@ -169,7 +188,30 @@ class Origins:
                     return api_errors.mirror_consumer_setup_failed(words)
                 return api_errors.source_consumer_setup_failed(words)
             account, name = place
-        return account.streams.get(name) or api_errors.STREAM_NOT_FOUND
+        stream = account.streams.get(name)
+        if stream is not None and stream.is_leading:
+            return stream
+        group = account.group_of(name)
+        if self._jetstream.cluster is None or not group:
+            return api_errors.STREAM_NOT_FOUND
+        return self._remote(reader, group, account.stored(group))
+
+    def _remote(self, reader: OriginReader, group: int, stored: Document) -> RemoteOrigin | ApiError:
+        """The origin of a reader that another node leads, once it can be read."""
+        known = reader.origin
+        if isinstance(known, RemoteOrigin) and known.group == group:
+            return known
+        sought = self._sought.get(reader)
+        if sought is not None and sought.group == group:
+            if not sought.is_ready:
+                return api_errors.CLUSTER_NOT_AVAILABLE
+            del self._sought[reader]
+            return sought
+        if sought is not None:
+            sought.close()
+        sought = self._sought[reader] = RemoteOrigin(reader, group, stored)
+        sought.begin(reader.look)
+        return api_errors.CLUSTER_NOT_AVAILABLE
 
     @property
     def _own_prefix(self) -> str | None:

@@ -30,7 +30,7 @@ from edged.core.stream_machine import Outcome
 from edged.core.transform import SubjectTransform
 from edged.core.wire import Publish
 from edged.server.jetstream.fast_intake import FastIntake
-from edged.server.jetstream.pub_acks import error_of
+from edged.server.jetstream.pub_acks import error_of, is_undecided
 from edged.server.jetstream.schedule_runner import zone_of
 from edged.store.errors import StoreError
 
@@ -175,7 +175,8 @@ class Preparation:
         result: Sequence[Outcome] | StoreError,
     ) -> None:
         if isinstance(result, StoreError):
-            self._ingest.refuse(reply, error_of(result))
+            if not is_undecided(result):
+                self._ingest.refuse(reply, error_of(result))
             return
         self._ingest.answer(reply, result[-1], ack_fields(batch, len(messages)))
         self._ingest.stored(messages, result)

@@ -6,7 +6,7 @@ import json
 
 from edged.core import api_errors
 from edged.core.api_errors import ApiError
-from edged.store.errors import OutcomeUnknown, StoreError, StoreFull
+from edged.store.errors import LeadershipLost, NotLeader, OutcomeUnknown, StoreError, StoreFull
 from edged.store.usage import AccountFull
 
 
@@ -37,6 +37,11 @@ class PubAcks:
 def total_field(value: str) -> bytes:
     """What an acknowledgement says of a counter; nothing if there is no total."""
     return b',"val":"%s"' % value.encode() if value else b""
+
+
+def is_undecided(result: object) -> bool:
+    """Whether another node decides: a publisher that hears nothing asks again, and reaches that one."""
+    return isinstance(result, NotLeader | LeadershipLost)
 
 
 def error_of(error: StoreError) -> ApiError:

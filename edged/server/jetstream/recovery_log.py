@@ -16,6 +16,13 @@ def tell_recovery(store: Store, log: Log) -> None:
     """Say what there is, and what is not there any more."""
     report = store.report
     log.info("the store is open", streams=len(store.catalog.streams), journal_files=report.replay.files)
+    if report.has_begun_anew:
+        log.error(
+            "the store could not be read: its files are in lost+found, and the node gets from the others what"
+            " it had; streams with a single copy that was here stay away",
+            files=len(report.moved_aside),
+        )
+        return
     if report.is_clean:
         return
     for name, reason in report.bad_checkpoints[:LINES_MAX]:

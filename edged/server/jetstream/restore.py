@@ -21,7 +21,7 @@ from edged.core import api_errors
 from edged.core.api_errors import ApiError, ApiFailure
 from edged.core.archive_parts import ArchiveError, ArchiveLimits
 from edged.core.archive_reader import ArchiveContents, ArchiveMessages, ArchiveSurvey
-from edged.core.commands import PutStream, RemoveStream, Skip
+from edged.core.commands import CREATED, PEERS, Configure, PutStream, RemoveStream, Skip
 from edged.core.frames import INTERNAL
 from edged.core.gojson_shapes import INT, TIME, UINT64, ListOf, Structure
 from edged.core.message import Message
@@ -30,7 +30,7 @@ from edged.core.stream_rules import check_create
 from edged.core.twins import Subscription
 from edged.server.jetstream.api_request import ApiRequest, Document
 from edged.server.jetstream.consumer_archives import ConsumerRestore
-from edged.server.jetstream.stream import CREATED, RESTORING
+from edged.server.jetstream.stream import RESTORING
 from edged.server.jetstream.stream_info import described
 from edged.server.monitoring.gojson import compact
 from edged.store.errors import StoreError
@@ -105,7 +105,7 @@ def _checked(account: AccountStreams, config: StreamConfig) -> StreamConfig:
     """The configuration as of a new stream, which may be sealed, however. Raises ApiFailure."""
     others = {name: other for name, other in account.configs().items() if name != config.name}
     checked = check_create(replace(config, sealed=False), account.bounds(config.num_replicas), others)
-    if config.name in account.streams:
+    if account.group_of(config.name):
         raise ApiFailure(api_errors.STREAM_NAME_EXIST_RESTORE_FAILED)
     return replace(checked, sealed=config.sealed)
 
@@ -205,17 +205,23 @@ class Restore:
         jetstream, config = self._jetstream, self._config
         if contents.config is not None and contents.config.get("name") != config.name:
             raise ArchiveError("stream names do not match")
-        bare = {
+        bare: Document = {
             **StreamConfig(config.name, storage=config.storage, num_replicas=1).document(),
             "mirror": {"name": config.name},
             "duplicate_window": config.duplicate_window,
             RESTORING: True,
         }
+        cluster = jetstream.cluster
+        if cluster is not None:
+            # The others get it when it is complete.
+            bare[PEERS] = [cluster.node]
         async with jetstream.catalog_lock:
             group = jetstream.store.catalog.highest_group + 1
             identity = (group, uuid.uuid4().bytes, self._account.account.name, config.name)
             await jetstream.commit(CATALOG, PutStream(*identity, bare))
         try:
+            if cluster is not None:
+                await cluster.serving(group)
             await self._store_messages(file, contents, group)
             async with jetstream.catalog_lock:
                 config = _checked(self._account, config)
@@ -223,9 +229,12 @@ class Restore:
                 for consumer in contents.consumers:
                     await consumers.make(consumer, jetstream.store.stream(group).log.last_seq)
                 stored = {**config.document(), CREATED: contents.created_ns or jetstream.now_ns()}
+                if cluster is not None:
+                    stored[PEERS] = cluster.place(config, bare[PEERS])
+                    await jetstream.commit(group, Configure(stored))
                 await jetstream.commit(CATALOG, PutStream(*identity, stored))
-                stream = self._account.open(jetstream.store.stream(group))
-                jetstream.advisories.stream_action(stream, "CREATED", "create")
+                stream = self._account.stream(config.name)
+                jetstream.advisories.stream_created(stream.account.account, stream.name)
         except Exception:  # Not when the daemon ends: then the next one removes what has the mark.
             await jetstream.commit(CATALOG, RemoveStream(group))
             raise

@@ -1,19 +1,26 @@
 """A stream at run time: it takes what is published to its subjects, and lets go what has outlived its time.
 
 Rules: what a stream holds is in its log, what it decides is in its machine; here is only what listens and
-what is told. Whoever must know of new messages is in `listeners`, and is called when some are stored.
+what is told. All of it is there only while this node leads the stream's group: a server that stands alone
+leads always, and of several nodes one does, while the others keep log and machine and nothing else. Whoever
+must know of new messages is in `listeners`, and is called when some are stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import trio
+
+from edged.core.commands import CREATED, PEERS
+from edged.core.pull_statuses import CONSUMER_DELETED, LEADERSHIP_CHANGE
 from edged.core.stream_config import StreamConfig
 from edged.core.stream_machine import MessageLog, StreamMachine
 from edged.core.twins import Subscription
 from edged.core.wire import Publish
 from edged.server.jetstream.alarm import Alarm
+from edged.server.jetstream.configuring import configure, runs_as
 from edged.server.jetstream.dead_letter_sender import DeadLetterSender
 from edged.server.jetstream.ingest import Ingest
 from edged.server.jetstream.origins import StreamOrigins
@@ -23,6 +30,9 @@ from edged.store.message_reads import MessageReads
 
 if TYPE_CHECKING:
     from edged.server.jetstream.account_streams import AccountStreams
+    from edged.server.jetstream.consumers.consumer import Consumer
+    from edged.server.jetstream.origin import Hold
+    from edged.server.jetstream.origin_hold import OriginHold
     from edged.store.group import StreamEntry
 
 MARKERS_MAX = 1024
@@ -31,24 +41,41 @@ EXPIRY_PAUSE_NS = 250_000_000
 """How long after one removal of old messages the next one comes, which costs a commit for however many."""
 RESTORING = "edged.restoring"
 """Marks, in the configuration that is stored, a stream of which not all messages are there yet."""
-CREATED = "edged.created"
-"""Where the configuration that is stored says when the stream was made, in ns since the epoch."""
+
+
+class Parting(NamedTuple):
+    """The consumers that a stream had, and what kept messages of its origins."""
+
+    consumers: list[Consumer]
+    holds: list[Hold]
 
 
 class Stream:
-    """One stream of an account."""
+    """One stream of an account. `ingest` and `letter_sender` are there from when it is first led."""
 
-    def __init__(self, account: AccountStreams, entry: StreamEntry) -> None:
+    ingest: Ingest
+    letter_sender: DeadLetterSender
+
+    def __init__(self, account: AccountStreams, entry: StreamEntry, is_earlier: bool = False) -> None:
         self.account = account
         self.jetstream = account.jetstream
         self.entry = entry
         self.name = entry.name
-        self.config = StreamConfig.stored(entry.config)
+        # How it runs, which in a cluster is not always as the catalog says already.
+        self.config = StreamConfig.stored(self.machine.config)
+        self.is_being_configured = False
+        # Whether it is from an earlier life of the process, and was not led in this one yet.
+        self.is_earlier = is_earlier
         self.alarm = Alarm(self.jetstream.server.deadlines, self.jetstream.now_ns, self._ring)
-        self.ingest = Ingest(self)
         self.origins = StreamOrigins(self)
         self.consumers = StreamConsumers(self)
-        self.letter_sender = DeadLetterSender(self)
+        self.is_leading = False
+        # Held, in a cluster, by whoever changes the stream or its consumers.
+        self.lock = trio.Lock()
+        # What is left to do when it is removed; None where another node does that.
+        self.parting: Parting | None = None
+        # What keeps messages for readers on other nodes, by name.
+        self.remote_holds: dict[str, OriginHold] = {}
         self.listeners: list[Callable[[], None]] = []
         self._subscriptions: list[Subscription] = []
         self._is_expiring = False
@@ -83,7 +110,66 @@ class Stream:
         """When it was made."""
         return int(self.entry.config.get(CREATED) or 0)
 
-    def start(self) -> None:
+    def has_consumer(self, name: str) -> bool:
+        """Whether there is such a consumer, be it served here or not."""
+        if self.is_leading:
+            return self.consumers.find(name) is not None
+        return any(consumer.name == name for consumer in self.machine.consumers.values())
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether other nodes have it as well."""
+        return self.jetstream.cluster is not None and len(self.entry.config.get(PEERS, ())) > 1
+
+    # --- leading ---
+
+    def lead(self) -> None:
+        """Take messages, deliver them, and do what is due by the clock: this node decides from now on."""
+        if self.is_leading:
+            return
+        self.is_leading = True
+        self._is_expiring = False
+        self.config = StreamConfig.stored(self.machine.config)
+        self.ingest = Ingest(self)
+        self.letter_sender = DeadLetterSender(self)
+        self.origins = StreamOrigins(self)
+        self._listen()
+        self.consumers.start()
+        if self.is_earlier and not self.is_replicated:
+            self.consumers.forget_earlier()
+        self.is_earlier = False
+        self.jetstream.origins.opened(self)
+        if self.is_replicated:
+            self.jetstream.advisories.leader_elected(self)
+        self.follow_catalog()
+
+    def follow_leader(self) -> None:
+        """Lead if this node leads the group, and follow otherwise."""
+        cluster = self.jetstream.cluster
+        if cluster is None or cluster.leads(self.group):
+            self.lead()
+        else:
+            self.follow()
+
+    def follow(self, status: bytes | None = LEADERSHIP_CHANGE) -> list[Consumer]:
+        """Keep what is committed, and do nothing else; its consumers, which tell who waits why."""
+        if not self.is_leading:
+            return []
+        # Without a status consumers tell the journal before they stop, so this comes first.
+        consumers = self.consumers.stop(status)
+        self.is_leading = False
+        self._deafen()
+        self.letter_sender.close()
+        self.remote_holds.clear()
+        return consumers
+
+    def part(self) -> None:
+        """It is about to be removed: it takes nothing more, and whoever waits is told."""
+        if self.is_leading:
+            holds = self.origins.holds()
+            self.parting = Parting(self.follow(CONSUMER_DELETED), holds)
+
+    def _listen(self) -> None:
         """Listen to the subjects of the configuration."""
         account = self.account.account
         if self.config.allow_direct:
@@ -95,8 +181,9 @@ class Stream:
             first = first or subscription
             account.subscribe(subscription)
             self._subscriptions.append(subscription)
+        self.origins.start()
 
-    def stop(self) -> None:
+    def _deafen(self) -> None:
         """Listen no more."""
         self.account.direct.pop(self.name.encode(), None)
         self.alarm.cancel()
@@ -106,13 +193,25 @@ class Stream:
             self.account.account.unsubscribe(subscription)
         self._subscriptions.clear()
 
+    def follow_catalog(self) -> None:
+        """The catalog may have another configuration than it runs with."""
+        if self.jetstream.cluster is None or self.is_being_configured:
+            return
+        if not self.is_leading:
+            self.config = StreamConfig.stored(self.entry.config)
+        elif not runs_as(self.machine.config, self.entry.config):
+            self.is_being_configured = True
+            self.jetstream.server.nursery.start_soon(configure, self)
+
     def reconfigure(self) -> None:
         """The configuration has changed."""
-        self.stop()
-        self.config = StreamConfig.stored(self.entry.config)
+        self.config = StreamConfig.stored(self.machine.config)
+        if not self.is_leading:
+            return
+        self._deafen()
         self.ingest = Ingest(self)
         self.origins = StreamOrigins(self)
-        self.start()
+        self._listen()
         # Limits that shrank have taken messages.
         self.consumers.removed()
 
@@ -124,6 +223,9 @@ class Stream:
 
     def tick(self, now_ns: int) -> None:
         """Do what is due, and be there in time for what is due soon."""
+        if not self.is_leading:
+            return
+        self.follow_catalog()
         self.ingest.tick(now_ns)
         self.consumers.tick(now_ns)
         self.letter_sender.tick(now_ns)

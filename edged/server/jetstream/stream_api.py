@@ -7,24 +7,24 @@ from typing import Final
 
 from edged.core import api_errors
 from edged.core.api_errors import ApiFailure
-from edged.core.commands import Purge, PutStream
+from edged.core.commands import CREATED, Purge, PutStream
 from edged.core.gojson_shapes import FLAG, INT, TEXT, UINT64, Structure
 from edged.core.retention import LIMITS
-from edged.core.stream_config import StreamRequest
+from edged.core.stream_config import StreamConfig, StreamRequest
 from edged.core.stream_rules import check_create
 from edged.core.stream_update_rules import check_update
 from edged.core.subjects import overlaps
 from edged.server.jetstream.api_request import ApiRequest, Document
-from edged.server.jetstream.stream import CREATED, Stream
 from edged.server.jetstream.stream_info import StateDetails, described, listed, subjects_of
+from edged.store.errors import StoreError
 from edged.store.group import CATALOG
 
 NAMES_LIMIT: Final = 1024
 LIST_LIMIT: Final = 256
 SUBJECTS_LIMIT: Final = 100_000
 
-_NAMES: Final = Structure("server.JSApiStreamNamesRequest", {"offset": INT, "subject": TEXT})
-_LIST: Final = Structure("server.JSApiStreamListRequest", {"offset": INT, "subject": TEXT})
+NAMES: Final = Structure("server.JSApiStreamNamesRequest", {"offset": INT, "subject": TEXT})
+LIST: Final = Structure("server.JSApiStreamListRequest", {"offset": INT, "subject": TEXT})
 _INFO: Final = Structure(
     "server.JSApiStreamInfoRequest", {"offset": INT, "deleted_details": FLAG, "subjects_filter": TEXT}
 )
@@ -49,8 +49,8 @@ async def create(request: ApiRequest) -> Document:
         group = jetstream.store.catalog.highest_group + 1
         command = PutStream(group, uuid.uuid4().bytes, account.account.name, config.name, stored)
         await jetstream.commit(CATALOG, command)
-        stream = account.open(jetstream.store.stream(group))
-        jetstream.advisories.stream_action(stream, "CREATED", "create")
+        stream = account.stream(config.name)
+        jetstream.advisories.stream_created(stream.account.account, stream.name)
     document = described(stream, with_cluster=False)
     document.pop("domain", None)
     return {**document, "did_create": True}
@@ -81,8 +81,10 @@ async def update(request: ApiRequest) -> Document:
         stream.consumers.become_known()
     try:
         await request.jetstream.commit(CATALOG, command)
-    finally:
+    except StoreError:
+        # Its origins rest until it is configured.
         stream.reconfigure()
+        raise
     kept = stream.origins.hold_names()
     for hold in holds:
         if hold.name not in kept:
@@ -93,14 +95,14 @@ async def update(request: ApiRequest) -> Document:
 
 def names(request: ApiRequest) -> Document:
     """The names of all streams, or of those that would get messages on some subject."""
-    streams, page = _page(request, _NAMES, NAMES_LIMIT)
-    return {**page, "streams": [stream.name for stream in streams] or None}
+    found, page = page_of(request, NAMES, NAMES_LIMIT)
+    return {**page, "streams": [config.name for config in found] or None}
 
 
 def listing(request: ApiRequest) -> Document:
     """The same with everything about them."""
-    streams, page = _page(request, _LIST, LIST_LIMIT)
-    return {**page, "streams": [listed(stream) for stream in streams]}
+    found, page = page_of(request, LIST, LIST_LIMIT)
+    return {**page, "streams": [listed(request.account.streams[config.name]) for config in found]}
 
 
 def info(request: ApiRequest) -> Document:
@@ -142,15 +144,16 @@ async def purge(request: ApiRequest) -> Document:
     return {"success": True, "purged": purged}
 
 
-def _page(request: ApiRequest, shape: Structure, limit: int) -> tuple[list[Stream], Document]:
+def page_of(request: ApiRequest, shape: Structure, limit: int) -> tuple[list[StreamConfig], Document]:
+    """The streams that a request asks for, as many as are shown at once."""
     options = request.options(shape)
-    streams = [stream for _, stream in sorted(request.account.streams.items())]
+    found = [config for _, config in sorted(request.account.configs().items())]
     wanted = options.get("subject", "").encode()
     if wanted:
-        streams = [
-            stream
-            for stream in streams
-            if any(overlaps(subject.encode(), wanted) for subject in stream.config.subjects)
+        found = [
+            config
+            for config in found
+            if any(overlaps(subject.encode(), wanted) for subject in config.subjects)
         ]
-    offset = min(max(0, options.get("offset", 0)), len(streams))
-    return streams[offset : offset + limit], {"total": len(streams), "offset": offset, "limit": limit}
+    offset = min(max(0, options.get("offset", 0)), len(found))
+    return found[offset : offset + limit], {"total": len(found), "offset": offset, "limit": limit}

@@ -26,7 +26,7 @@ from edged.server.jetstream.consumer_archives import state_of
 from edged.server.jetstream.consumer_info import described
 from edged.server.jetstream.consumers.consumer import Consumer
 from edged.server.jetstream.inactivity import Inactivity
-from edged.store.errors import StoreError
+from edged.store.errors import NotLeader, StoreError
 
 if TYPE_CHECKING:
     from edged.server.jetstream.stream import Stream
@@ -86,7 +86,7 @@ class StreamConsumers:
     def start(self) -> None:
         """Serve those that the machine knows."""
         self._missing = self._missing_now()
-        for machine in self._stream.machine.consumers.values():
+        for machine in list(self._stream.machine.consumers.values()):
             self._serve(machine)
 
     def forget_earlier(self) -> None:
@@ -98,10 +98,15 @@ class StreamConsumers:
     def stop(self, status: bytes | None = None) -> list[Consumer]:
         """The stream is not served any more, and its consumers with it; those that were."""
         stopped = list(self)
+        self._stream.machine.table.keep_dropped(False)
         self._consumers.clear()
         self._audience.clear()
+        self._inactivity = Inactivity()
+        self._untold.clear()
         for consumer in stopped:
             consumer.stop(status)
+        if self._stream.jetstream.cluster is not None:
+            self._stream.machine.table.stop_runners()
         return stopped
 
     def stored(self, messages: Sequence[Publish] | None) -> None:
@@ -149,7 +154,7 @@ class StreamConsumers:
 
     def _tell_dropped(self) -> None:
         """Messages that waited for their acknowledgement are gone: that settles them."""
-        dropped = self._stream.machine.take_dropped()
+        dropped = self._stream.machine.table.take_dropped()
         if not dropped:
             return
         now_ns = self._stream.jetstream.now_ns()
@@ -189,6 +194,9 @@ class StreamConsumers:
         number = self._next_number()
         stored = {**config.document(), CREATED: self._stream.jetstream.now_ns()}
         await self._apply(PutConsumer(number, name, stored), config)
+        if not self._stream.is_leading:
+            # It is there, and who leads now serves it.
+            raise NotLeader
         consumer = self._serve(machine.consumers[number])
         consumer_action(consumer, "CREATED", "create")
         # Its first turn to deliver comes with the next flush.
@@ -208,7 +216,7 @@ class StreamConsumers:
             machine = stream.machine.consumers.get(number)
             if known is not None:
                 self._reconfigure(known)
-            elif machine is not None and stream.account.streams.get(stream.name) is stream:
+            elif machine is not None and stream.is_leading:
                 consumer_action(self._serve(machine), "CREATED", "create")
 
         command = PutConsumer(number, name, {**config.document(), CREATED: created_ns})
@@ -267,7 +275,8 @@ class StreamConsumers:
         try:
             await self._apply(RemoveConsumer(consumer.machine.number), consumer.config)
         except StoreError:
-            self._admit(consumer)
+            if self._stream.is_leading:
+                self._admit(consumer)
             raise
         self._gone(consumer)
 
@@ -284,7 +293,7 @@ class StreamConsumers:
         def done(result: object) -> None:
             if not isinstance(result, StoreError):
                 self._gone(consumer)
-            elif stream.account.streams.get(stream.name) is stream:
+            elif stream.is_leading:
                 # It goes when it is looked at the next time.
                 self._admit(consumer)
 
@@ -296,7 +305,11 @@ class StreamConsumers:
         self.removed()
 
     def _serve(self, machine: ConsumerMachine) -> Consumer:
-        self._stream.machine.keep_dropped()
+        table = self._stream.machine.table
+        if not table.keeps_dropped:
+            table.keep_dropped(True)
+        if self._stream.jetstream.cluster is not None and not self._is_volatile(machine.config):
+            machine = table.run_ahead(machine.number)
         consumer = Consumer(self._stream, machine)
         self._admit(consumer)
         consumer.start()

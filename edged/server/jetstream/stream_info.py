@@ -31,7 +31,7 @@ class StateDetails:
 
 
 def described(stream: Stream, with_cluster: bool = True, details: StateDetails | None = None) -> Document:
-    """What STREAM.INFO shows."""
+    """What STREAM.INFO shows. In a cluster it is always shown who has the stream."""
     document: Document = {
         "config": with_server(stream.config, NATS_VERSION).document(),
         "created": format_rfc3339(stream.created_ns),
@@ -40,7 +40,10 @@ def described(stream: Stream, with_cluster: bool = True, details: StateDetails |
     domain = stream.jetstream.options.domain
     if domain:
         document["domain"] = domain
-    if with_cluster:
+    cluster = stream.jetstream.cluster
+    if cluster is not None:
+        document["cluster"] = cluster.cluster_document(stream.group)
+    elif with_cluster:
         document["cluster"] = {"leader": stream.jetstream.server.name}
     document.update(stream.origins.described())
     document["ts"] = format_rfc3339(stream.jetstream.server.now_ns())

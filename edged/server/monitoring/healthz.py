@@ -10,11 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edged.core.commands import CATALOG
 from edged.server.monitoring.answers import Answer, Document, shown
 from edged.server.monitoring.parameters import Kind, option
 
 if TYPE_CHECKING:
     from edged.server.server import Server
+
+_NO_LEADER = "JetStream has not established contact with a meta leader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,12 @@ def _server_problem(server: Server) -> Problem | None:
 
 def _jetstream_problem(server: Server, options: HealthzOptions) -> Problem | None:
     """Accounts, streams and consumers are looked for only where JetStream is on."""
-    if server.options.jetstream is None or not options.account:
+    if server.options.jetstream is None or options.js_enabled_only or options.js_enabled:
         return None
-    if options.js_enabled_only or options.js_enabled:
+    cluster = server.jetstream.cluster if server.jetstream is not None else None
+    if cluster is not None and not cluster.leader(CATALOG):
+        return Problem(503, "unavailable", "JETSTREAM", _NO_LEADER)
+    if not options.account or options.js_meta_only:
         return None
     name = options.account
     account = server.jetstream.accounts.get(name) if server.jetstream is not None else None
@@ -96,7 +102,7 @@ def _jetstream_problem(server: Server, options: HealthzOptions) -> Problem | Non
     if options.stream and stream is None:
         error = f'JetStream stream "{options.stream}" not found on account "{name}"'
         return Problem(404, "unavailable", "STREAM", error, name, options.stream)
-    if options.consumer and (stream is None or stream.consumers.find(options.consumer) is None):
+    if options.consumer and (stream is None or not stream.has_consumer(options.consumer)):
         error = f'JetStream consumer "{options.consumer}" not found for stream "{options.stream}" on account'
         error = f'{error} "{name}"'
         return Problem(404, "unavailable", "CONSUMER", error, name, options.stream, options.consumer)

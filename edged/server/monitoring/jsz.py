@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edged.config.jetstream_options import JetStreamOptions
 from edged.config.options import AccountJetStream
+from edged.core.commands import CATALOG, PEERS
 from edged.core.consumer_defaults import CONSUMERS_DEFAULT_MAX
 from edged.core.gotime import format_rfc3339
 from edged.server.jetstream.account_limits import NOTHING
@@ -25,6 +26,7 @@ from edged.version import API_LEVEL
 if TYPE_CHECKING:
     from edged.server.account import Account
     from edged.server.jetstream.consumers.consumer import Consumer
+    from edged.server.jetstream.jetstream import JetStream
     from edged.server.jetstream.stream import Stream
     from edged.server.server import Server
 
@@ -50,9 +52,11 @@ class JszOptions:
 
 
 def jsz(server: Server, options: JszOptions) -> Document:
-    """The document. BadRequest when only a leader should answer and there is no JetStream to lead."""
+    """The document. BadRequest when only a leader should answer and this server is none."""
     jetstream = server.options.jetstream
-    if jetstream is None and options.leader_only:
+    cluster = server.jetstream.cluster if server.jetstream is not None else None
+    is_leader = jetstream is not None and (cluster is None or cluster.leads(CATALOG))
+    if options.leader_only and not is_leader:
         raise BadRequest("filtered response: not leader")
     accounts = jetstream_accounts(server)
     document: Document = {
@@ -68,6 +72,8 @@ def jsz(server: Server, options: JszOptions) -> Document:
         document["limits"] = limits(jetstream)
     running = server.jetstream
     document |= stream_figures(list(running.streams()) if running is not None else [], led=options.raft)
+    if cluster is not None:
+        document["meta_cluster"] = cluster.meta_document()
     if details := [_account_detail(server, account, options) for account in _page(accounts, options)]:
         document["account_details"] = details
     document["total"] = len(accounts)
@@ -79,12 +85,14 @@ def jetstream_figures(server: Server, *, with_directory: bool = True) -> Documen
     jetstream = server.options.jetstream
     if jetstream is None:
         return {}
+    cluster = server.jetstream.cluster if server.jetstream is not None else None
     shown_config = config(server, jetstream)
     if not with_directory:
         del shown_config["store_dir"]
     return {
         "config": shown_config,
         "stats": _stats(server, len(jetstream_accounts(server))),
+        **({"meta": cluster.meta_document()} if cluster is not None else {}),
         "limits": limits(jetstream),
     }
 
@@ -147,7 +155,14 @@ def _stats(server: Server, accounts: int) -> Document:
         errors = sum(account.errors for account in running.accounts.values())
     inflight = running.door.inflight if running is not None else 0
     api = {"level": level, "total": requests, "errors": errors, **shown({"inflight": inflight})}
-    return {**used, "accounts": accounts, "ha_assets": 0, "api": api}
+    return {**used, "accounts": accounts, "ha_assets": _replicated_count(running), "api": api}
+
+
+def _replicated_count(running: JetStream | None) -> int:
+    """How many groups this server has together with others: streams, and in a cluster the catalog."""
+    if running is None or running.cluster is None:
+        return 0
+    return 1 + sum(len(stream.entry.config.get(PEERS, ())) > 1 for stream in running.streams())
 
 
 def _page(accounts: list[Account], options: JszOptions) -> list[Account]:
@@ -168,6 +183,8 @@ def _account_detail(server: Server, account: Account, options: JszOptions) -> Do
     running = server.jetstream
     found = running.accounts.get(account.name) if running is not None else None
     streams = [stream for _, stream in sorted(found.streams.items())] if found is not None else []
+    if options.stream_leader_only:
+        streams = [stream for stream in streams if stream.is_leading]
     requests, errors = (found.requests, found.errors) if found is not None else (0, 0)
     memory_bytes, file_bytes = used_bytes(streams)
     document: Document = {
@@ -216,4 +233,6 @@ def _stream_detail(stream: Stream, options: JszOptions) -> Document:
             key: [_consumer_detail(one, options) for one in found] for key, found in details.items() if found
         }
     document |= {key: shown_stream[key] for key in ("mirror", "sources") if key in shown_stream}
+    if options.raft and "raft_group" in shown_stream["cluster"]:
+        document["stream_raft_group"] = shown_stream["cluster"]["raft_group"]
     return document

@@ -61,6 +61,12 @@ def traffic(server: Server) -> Traffic:
     return sum(map(traffic_of, server.accounts.values()), Traffic())
 
 
+def routed(server: Server) -> Traffic:
+    """All that was ever exchanged with other nodes."""
+    found = server.router.traffic()
+    return Traffic(found.in_messages, found.in_bytes, found.out_messages, found.out_bytes)
+
+
 def accounts_of(server: Server) -> list[Account]:
     """The accounts that exist; those that a reload removed are kept for their counters only."""
     return [account for account in server.accounts.values() if not account.is_removed]

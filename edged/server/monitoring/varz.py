@@ -24,6 +24,7 @@ from edged.server.monitoring.totals import (
     Traffic,
     accounts_of,
     by_kind,
+    routed,
     slow_consumers_total,
     stalls_total,
     subscriptions_total,
@@ -32,6 +33,7 @@ from edged.server.monitoring.totals import (
 from edged.version import EDGED_VERSION, NATS_VERSION, PROTOCOL
 
 if TYPE_CHECKING:
+    from edged.ports import RouteStatus
     from edged.server.server import Server
 
 _TLS_TIMEOUT_S = TlsOptions().timeout_s
@@ -50,9 +52,9 @@ def varz(server: Server, usage: Usage) -> Document:
 def statsz(server: Server, usage: Usage) -> Document:
     """The figures that STATSZ carries."""
     counts = traffic(server)
+    total = counts + routed(server)
+    routes = server.router.routes()
     slow, stale = slow_consumers_total(server), server.stale_connections
-    sent = {"msgs": counts.out_messages, "bytes": counts.out_bytes}
-    received = {"msgs": counts.in_messages, "bytes": counts.in_bytes}
     return {
         "start": format_rfc3339(server.started_at_ns),
         "mem": usage.resident_bytes,
@@ -62,10 +64,10 @@ def statsz(server: Server, usage: Usage) -> Document:
         "total_connections": server.total_connections,
         "active_accounts": sum(1 for account in accounts_of(server) if account.connections),
         "subscriptions": subscriptions_total(server),
-        "sent": sent,
-        "sent_to_clients": dict(sent),
-        "received": received,
-        "received_from_clients": dict(received),
+        "sent": {"msgs": total.out_messages, "bytes": total.out_bytes},
+        "sent_to_clients": {"msgs": counts.out_messages, "bytes": counts.out_bytes},
+        "received": {"msgs": total.in_messages, "bytes": total.in_bytes},
+        "received_from_clients": {"msgs": counts.in_messages, "bytes": counts.in_bytes},
         "slow_consumers": slow,
         **shown(
             {
@@ -73,7 +75,8 @@ def statsz(server: Server, usage: Usage) -> Document:
                 "stale_connections": stale,
                 "stale_connection_stats": by_kind(stale) if stale else None,
                 "stalled_clients": stalls_total(server),
-                "active_servers": 1,
+                "routes": [_route_figures(route) for route in routes],
+                "active_servers": 1 + len({route.remote_id for route in routes}),
                 "jetstream": jetstream_figures(server, with_directory=False),
                 "gomaxprocs": usage.cores,
             }
@@ -111,6 +114,16 @@ def _about(server: Server) -> Document:
     }
 
 
+def _route_figures(route: RouteStatus) -> Document:
+    return {
+        "rid": route.number,
+        "name": route.remote_name,
+        "sent": {"msgs": route.out_messages, "bytes": route.out_bytes},
+        "received": {"msgs": route.in_messages, "bytes": route.in_bytes},
+        "pending": route.pending_bytes,
+    }
+
+
 def _settings(server: Server) -> Document:
     options = server.options
     return {
@@ -133,7 +146,7 @@ def _links(server: Server) -> Document:
     options = server.options
     loaded_at_ns = server.configured_at_ns
     return {
-        "cluster": {} if options.cluster is None else _cluster(options.cluster, loaded_at_ns),
+        "cluster": {} if options.cluster is None else _cluster(server, options.cluster, loaded_at_ns),
         "gateway": {},
         "leaf": {} if options.leafnodes is None else _leafnodes(options.leafnodes, loaded_at_ns),
         "mqtt": {},
@@ -148,6 +161,8 @@ def _links(server: Server) -> Document:
 def _running(server: Server, usage: Usage) -> Document:
     now_ns = server.now_ns()
     counts: Traffic = traffic(server)
+    total = counts + routed(server)
+    routes = server.router.routes()
     return {
         "start": format_rfc3339(server.started_at_ns),
         "now": format_rfc3339(now_ns),
@@ -158,15 +173,15 @@ def _running(server: Server, usage: Usage) -> Document:
         "cpu": number(usage.cpu_percent),
         "connections": len(server.connections),
         "total_connections": server.total_connections,
-        "routes": 0,
-        "remotes": 0,
+        "routes": len(routes),
+        "remotes": len({route.remote_id for route in routes}),
         "leafnodes": 0,
-        "in_msgs": counts.in_messages,
-        "in_bytes": counts.in_bytes,
+        "in_msgs": total.in_messages,
+        "in_bytes": total.in_bytes,
         "in_client_msgs": counts.in_messages,
         "in_client_bytes": counts.in_bytes,
-        "out_msgs": counts.out_messages,
-        "out_bytes": counts.out_bytes,
+        "out_msgs": total.out_messages,
+        "out_bytes": total.out_bytes,
         "out_client_msgs": counts.out_messages,
         "out_client_bytes": counts.out_bytes,
         "slow_consumers": slow_consumers_total(server),
@@ -200,13 +215,13 @@ def _rest(server: Server) -> Document:
     }
 
 
-def _cluster(cluster: ClusterOptions, loaded_at_ns: int) -> Document:
+def _cluster(server: Server, cluster: ClusterOptions, loaded_at_ns: int) -> Document:
     tls = cluster.tls
     return shown(
         {
             "name": cluster.name,
             "addr": cluster.host,
-            "cluster_port": cluster.port,
+            "cluster_port": server.info.cluster_port or cluster.port,
             "auth_timeout": number(cluster.auth_timeout_s or 0.0),
             "urls": [_host_and_port(url) for url in cluster.routes],
             "tls_timeout": 0 if tls is None else number(tls.timeout_s),

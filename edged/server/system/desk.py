@@ -49,11 +49,22 @@ class Desk:
         self._offered = 0
         self.dropped = 0
 
-    def offer(self, account: Account, subject: str, service: Service, queue: bytes | None = None) -> None:
-        """Answer requests on a subject, which may hold wildcards, of an account."""
+    def offer(
+        self,
+        account: Account,
+        subject: str,
+        service: Service,
+        queue: bytes | None = None,
+        is_announced: bool = True,
+    ) -> None:
+        """Answer requests on a subject, which may hold wildcards, of an account.
+
+        What is not announced is for the clients of this node: requests of other nodes do not get here.
+        """
         self._offered += 1
         handler = partial(self._arrived, account, service)
-        account.subscribe(Subscription(subject.encode(), queue, b"%d" % self._offered, None, handler))
+        subscription = Subscription(subject.encode(), queue, b"%d" % self._offered, None, handler)
+        account.subscribe(subscription, is_announced)
 
     def _arrived(
         self,

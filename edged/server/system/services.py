@@ -79,12 +79,12 @@ class SystemServices:
 
     def _serve(self, account: Account) -> None:
         """Offer an account what is for it."""
-        self._desk.offer(account, "$SYS.REQ.USER.INFO", self._user_info.answer)
+        self._desk.offer(account, "$SYS.REQ.USER.INFO", self._user_info.answer, is_announced=False)
         if not account.is_system:
             self._monitoring.offer_to_users(self._desk, account)
             return
         # The subject under which other accounts import the same.
-        self._desk.offer(account, "$SYS.REQ.USER.*.INFO", self._user_info.answer)
+        self._desk.offer(account, "$SYS.REQ.USER.*.INFO", self._user_info.answer, is_announced=False)
         self._monitoring.offer_to_operators(self._desk, account)
         self._connections.offer_to_operators(self._desk, account)
         self._subscribers.offer_to_operators(self._desk, account)

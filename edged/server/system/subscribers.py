@@ -70,7 +70,7 @@ def subscribers(account: Account, subject: bytes, queue: bytes | None) -> int:
         found.extend(account.subscriptions)
     count = 0
     for item in found:
-        if not isinstance(item, Subscription) or item.outbox is None:
+        if not isinstance(item, Subscription) or item.outbox is None or item.outbox.is_route:
             continue
         if queue is not None and item.queue != queue:
             continue

@@ -21,7 +21,7 @@ from edged.server.account import unanswered
 if TYPE_CHECKING:
     from edged.core.twins import Outbox
     from edged.core.wire import Publish
-    from edged.server.account import Account
+    from edged.server.jetstream.account_streams import AccountStreams
     from edged.server.jetstream.consumers.consumer import Consumer
 
 FLOW_CONTROL = "$JS.FC."
@@ -31,8 +31,9 @@ _FLOW_CONTROL_BYTES = len(FLOW_CONTROL)
 class ConsumerDoor:
     """Of one account."""
 
-    def __init__(self, account: Account, domain: str | None) -> None:
-        self._account = account
+    def __init__(self, streams: AccountStreams, domain: str | None) -> None:
+        self._streams = streams
+        self._account = streams.account
         self._domain = domain
         # By how the subjects begin to which their messages are acknowledged.
         self._acked: dict[bytes, Consumer] = {}
@@ -45,7 +46,7 @@ class ConsumerDoor:
 
     def open(self, consumer: Consumer) -> None:
         """Take what is said to a consumer."""
-        self._listen()
+        self.listen()
         self._pulled[_key(consumer)] = consumer
         if consumer.machine.has_acks:
             for prefix in self._prefixes(consumer):
@@ -65,13 +66,14 @@ class ConsumerDoor:
         first = ack_subject.first_prefix(stream, name)
         return first, ack_subject.second_prefix(self._domain, self._account.name, stream, name)
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
+        """Take what is said, be it to consumers that are here or not."""
         if self._is_open:
             return
         self._is_open = True
         self._account.interest_listeners.append(self._interest_changed)
         for pattern, handler in ((b"$JS.ACK.>", self._acks_arrived), (b"$JS.FC.>", self._flow_arrived)):
-            self._account.subscribe(Subscription(pattern, None, b"consumers", None, handler))
+            self._account.subscribe(Subscription(pattern, None, b"consumers", None, handler), False)
 
     # --- interest ---
 
@@ -134,19 +136,21 @@ class ConsumerDoor:
                         place += 1
                     break
             else:
-                unanswered(origin, subject, reply)
+                if not self._streams.pass_on(ack_subject.stream_of(subject), messages[place]):
+                    unanswered(origin, subject, reply)
                 place += 1
 
     def _flow_arrived(
         self, subscription: Subscription, messages: list[Publish], origin: Outbox | None
     ) -> None:
-        for subject, reply, header_bytes, data in messages:
+        for message in messages:
+            subject, reply, header_bytes, data = message
             name = subject[_FLOW_CONTROL_BYTES:].rpartition(b".")[0]
             consumer = self._flowing.get(name)
-            if consumer is None:
-                unanswered(origin, subject, reply)
-            else:
+            if consumer is not None:
                 consumer.flow_answered(subject, data[: max(header_bytes, 0)])
+            elif not self._streams.pass_on(name, message):
+                unanswered(origin, subject, reply)
 
 
 def _key(consumer: Consumer) -> bytes:

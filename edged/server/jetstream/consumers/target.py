@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from edged.core.limits import SERVICE_IMPORT_DEPTH_MAX, STALL_BYTES
-from edged.core.twins import Route
+from edged.core.twins import Route, Subscription
 from edged.server.exchange import REPLY_PREFIX
+from edged.server.peers import delivery_address, is_remote
 
 if TYPE_CHECKING:
     from edged.core.fanout import Recipient
@@ -35,12 +36,19 @@ class Target:
         self._fanout = account.fanout
         self._single: tuple[Account, bytes] | None = None
         self._account, self._subject = self._tracked(account, subject)
-        self._route = _EMPTY if not self._subject else _showing(self._account.internal.route(self._subject))
+        self._route = _EMPTY
+        if self._subject:
+            self._route = _showing(self._account.internal.route(self._subject))
+            if not account.router.is_alone:
+                self._route = _addressed(self._route, self._subject)
 
     def _tracked(self, account: Account, subject: bytes) -> tuple[Account, bytes]:
         """Where a subject leads that was made up for a request from another account; empty for nowhere."""
         for _ in range(SERVICE_IMPORT_DEPTH_MAX):
             if account.exchange is None or not subject.startswith(REPLY_PREFIX):
+                break
+            if not subject.startswith(account.answers_prefix):
+                # Another node has made it up, and answers find their way there.
                 break
             request = account.exchange.requests.get(subject)
             now = trio.current_time()
@@ -107,6 +115,27 @@ def _showing(route: Route) -> Route:
         return route
     queues = [_unnamed(members) for members in route.queues]
     return Route(_unnamed(route.plain), queues)
+
+
+def _addressed(route: Route, subject: bytes) -> Route:
+    """The same recipients; other nodes are told to whom messages go that show subjects of their own."""
+    if route.special is not None:
+        return route
+    known: dict[Subscription, Subscription] = {}
+
+    def addressed(members: tuple[Recipient, ...]) -> list[Recipient]:
+        found: list[Recipient] = []
+        for subscription, name in members:
+            if is_remote(subscription):
+                if subscription not in known:
+                    sid = delivery_address(subscription.sid, subject)
+                    known[subscription] = Subscription(subject, subscription.queue, sid, subscription.outbox)
+                subscription = known[subscription]
+            found.append((subscription, name))
+        return found
+
+    plain, queues = addressed(route.plain), [addressed(members) for members in route.queues]
+    return Route(plain, queues) if known else route
 
 
 def _is_renaming(route: Route) -> bool:

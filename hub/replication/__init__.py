@@ -1,0 +1,1 @@
+"""Groups that several nodes have, behind the store: consensus, journal and machines brought together."""

@@ -1,0 +1,1 @@
+"""The hub: the parts that decide for a cluster, and the cluster as a whole."""
