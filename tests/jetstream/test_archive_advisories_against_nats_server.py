@@ -53,7 +53,7 @@ def filled(client: SnapshotClient) -> str:
 
 
 def told(server: RunningServer, act: Act, *awaited: str) -> list[tuple[str, Any]]:
-    """The advisories until all `awaited` ones have come while a client acts: their subjects, and what they say."""
+    """The advisories while a client acts, until all `awaited` ones have come: subjects, and what they say."""
     listener = SnapshotClient(server.host, server.port)
     listener.subscribe(ADVISORIES + ">")
     listener.api("INFO")
