@@ -26,6 +26,7 @@ from edged.core.message import Message, counted_bytes
 from edged.core.rows import Rows
 from edged.core.stream_machine import StreamMachine
 from edged.store.batch import Batch
+from edged.store.block_copies import blocks_of_segments, messages_of_segments
 from edged.store.box import Keyring
 from edged.store.checkpoint import Checkpoint, remove_older, save_checkpoint
 from edged.store.errors import OutcomeUnknown, StoreError
@@ -37,8 +38,8 @@ from edged.store.journal_rows import rows_in_journal
 from edged.store.message_index import LostRange
 from edged.store.sealed_part import DeadSeqs, SealedMessages
 from edged.store.segment import Segment
-from edged.store.segment_format import STREAMS, MessagesLost, segment_path
-from edged.store.segment_writer import blocks_of, write_blocks
+from edged.store.segment_format import STREAMS, segment_path
+from edged.store.segment_writer import Draft, PackedBlock, blocks_of, finish_drafts, sync_names
 from edged.store.stream_log import UNREADABLE, SegmentFigures, StreamLog, joined, moved_snapshot
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 
 MERGE_FACTOR: Final = 4
 """A new segment takes in the one before, if that is at most so many times larger: few files, few copies."""
-_READ_BYTES: Final = 256 * 1024
-"""How much of a segment is read at a time when it is copied."""
+DRAFTS_MAX: Final = 32
+"""How many segments are written before they are synced: each is an open file until then."""
 
 
 @dataclass(slots=True)
@@ -72,6 +73,13 @@ class Move:
     def old_segments(self) -> list[SealedMessages]:
         """The segments that go."""
         return [segment for segment, _ in self.old]
+
+    def sealed(self) -> Iterator[tuple[Segment, DeadSeqs]]:
+        """The segments that go and have something alive, with what is dead in them."""
+        for segment, dead in self.old:
+            assert isinstance(segment, Segment)
+            if len(dead) < segment.count:
+                yield segment, dead
 
 
 @dataclass(slots=True)
@@ -237,9 +245,7 @@ class Cycle:
         try:
             abandoned = _abandoned(self.store, self.border.removed)
             self.condemned = [*abandoned, *self.border.left_behind]
-            for move in self.border.moves:
-                if move.new is None:
-                    self._write(move)
+            self._write_all()
             self._save()
         except OutcomeUnknown as error:
             # The checkpoint may count after a crash, and what it names must be there then.
@@ -274,39 +280,58 @@ class Cycle:
 
     # --- inside ---
 
-    def _write(self, move: Move) -> None:
+    def _write_all(self) -> None:
+        """Write the segments of all moves, some of them at a time, and make them durable."""
+        waiting = [move for move in self.border.moves if move.new is None]
+        for start in range(0, len(waiting), DRAFTS_MAX):
+            self._write(waiting[start : start + DRAFTS_MAX])
+        made = [move.new.path for move in self.border.moves if move.new is not None]
+        sync_names(self.store.files, made)
+
+    def _write(self, moves: Sequence[Move]) -> None:
+        store, drafts = self.store, list[tuple[Move, Draft]]()
+        try:
+            for move in moves:
+                first_seq = _first_seq(move)
+                if first_seq is not None:
+                    drafts.append((move, self._draft(move, first_seq)))
+        except BaseException:
+            for _, draft in drafts:
+                draft.drop()
+            raise
+        finish_drafts([draft for _, draft in drafts])
+        for move, draft in drafts:
+            path, keys = draft.info.path, store.options.keys
+            if draft.info.count:
+                move.new = Segment.open(store.files, path, store.cache, keys, expires_ns=message_expires_ns)
+            move.lost = _lost(move)
+
+    def _draft(self, move: Move, first_seq: int) -> Draft:
         store = self.store
-        first_seq = _first_seq(move)
-        if first_seq is None:
-            return
-        path = segment_path(move.stream_id, first_seq, self.border.next_file)
-        keys = store.options.keys
-        info = write_blocks(
+        return Draft.write(
             store.files,
-            path,
+            segment_path(move.stream_id, first_seq, self.border.next_file),
             move.stream_id,
             self._blocks(move),
-            keys,
+            store.options.keys,
             expires_ns=message_expires_ns,
             compression_level=store.options.segment.compression_level,
         )
-        if info.count:
-            move.new = Segment.open(store.files, path, store.cache, keys, expires_ns=message_expires_ns)
-        move.lost = _lost(move)
 
-    def _blocks(self, move: Move) -> Iterator[Rows]:
+    def _blocks(self, move: Move) -> Iterator[Rows | PackedBlock]:
+        block_bytes = self.store.options.segment.block_bytes
         if move.refilled:
             messages = merge(self._messages(move), move.refilled, key=attrgetter("seq"))
-            yield from blocks_of(messages, self.store.options.segment.block_bytes)
+            yield from blocks_of(messages, block_bytes)
             return
-        yield from blocks_of(_from_segments(move), self.store.options.segment.block_bytes)
+        yield from blocks_of_segments(move.sealed(), block_bytes)
         for file, found in move.hot:
             places = [one for one in found if len(one)]
             if places:
                 yield from self._from_journal(file, places)
 
     def _messages(self, move: Move) -> Iterator[Message]:
-        yield from _from_segments(move)
+        yield from messages_of_segments(move.sealed())
         for file, found in move.hot:
             places = [one for one in found if len(one)]
             for rows in self._from_journal(file, places) if places else ():
@@ -365,23 +390,6 @@ def _first_seq(move: Move) -> int | None:
     hot = (next(iter(places), None) for _, found in move.hot for places in found)
     firsts += islice((first[0] for first in hot if first is not None), 1)
     return min(firsts, default=None)
-
-
-def _from_segments(move: Move) -> Iterator[Message]:
-    for segment, dead in move.old:
-        assert isinstance(segment, Segment)
-        seq = dead.next_live(segment.first_seq)
-        while seq is not None:
-            try:
-                batch = segment.read_batch(seq, _READ_BYTES)
-            except MessagesLost as error:
-                # Beyond repair. Without these messages the journal can go on, and they are said to be lost.
-                seq = dead.next_live(max(seq, error.last_seq) + 1)
-                continue
-            if not batch:
-                break
-            yield from (message for message in batch if message.seq not in dead)
-            seq = dead.next_live(batch[-1].seq + 1)
 
 
 def _lost(move: Move) -> list[LostRange]:

@@ -77,6 +77,10 @@ class DeadSeqs:
     def __len__(self) -> int:
         return self._deleted.count
 
+    def is_all_live(self, start: int, stop: int) -> bool:
+        """Whether none of the messages from one position in the segment to another was dead."""
+        return 0 not in self._deleted.live_flags(start, stop)
+
     def next_live(self, seq: int) -> int | None:
         """The first seq from here on that was not dead."""
         part, offsets = self._part, self._offsets

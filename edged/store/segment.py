@@ -35,13 +35,23 @@ from edged.store.segment_columns import (
     unpack_seqs,
     unpack_subject_table,
 )
-from edged.store.segment_footer import Span
-from edged.store.segment_format import CODES, EXPIRIES, SEQS, SIZES, SUBJECTS, MessagesLost, segment_name
+from edged.store.segment_footer import BlockEntry, BlockTable, Span
+from edged.store.segment_format import (
+    CODES,
+    EXPIRIES,
+    SEQS,
+    SIZES,
+    SUBJECTS,
+    MessagesLost,
+    Prelude,
+    segment_name,
+)
 from edged.store.segment_rebuild import (
     Contents,
     Lost,
     Recount,
     block_of,
+    check_block,
     column_of,
     read_block,
     read_contents,
@@ -209,6 +219,29 @@ class Segment:
                     return seq
         return self.last_seq + 1
 
+    # --- blocks ---
+
+    @property
+    def table(self) -> BlockTable:
+        """Its blocks."""
+        return self._table
+
+    def messages_of_block(self, position: int) -> list[Message]:
+        """All messages of a block; MessagesLost if it is beyond repair."""
+        block = self._block(position)
+        return block.messages(0, len(block.seqs))
+
+    def packed_block(self, position: int) -> tuple[Prelude, bytes]:
+        """The figures of a block, and what is in it, compressed; MessagesLost if it is beyond repair."""
+        entry = self._table.entry(position)
+        try:
+            with self._sections.opened() as file:
+                section = self._sections.section(file, Span(entry.offset, entry.size))
+            check_block(self._sections, section, entry, self._contents.whole)
+            return section.prelude, self._sections.body(section)
+        except Damaged as error:
+            raise _lost(entry, error.what, self.path) from error
+
     # --- columns ---
 
     def subject_columns(self) -> SubjectColumns:
@@ -268,7 +301,7 @@ class Segment:
             return block
         entry = self._table.entry(position)
         if block is not None:
-            raise MessagesLost(entry.first_seq, entry.last_seq, block, self.path, entry.offset)
+            raise _lost(entry, block, self.path)
         self._sections.has_unread_sectors = False
         try:
             with self._sections.opened() as file:
@@ -278,9 +311,7 @@ class Segment:
             # To try in vain costs much more than to read a good block, so the reason is kept in its place.
             if not self._sections.has_unread_sectors:
                 self._cache.put(key, error.what, _REASON_BYTES)
-            raise MessagesLost(
-                entry.first_seq, entry.last_seq, error.what, self.path, entry.offset
-            ) from error
+            raise _lost(entry, error.what, self.path) from error
         if section.repaired:
             self.repaired_offsets.add(entry.offset)
         self._cache.put(key, block, block.memory_bytes)
@@ -375,6 +406,10 @@ class Segment:
                     self.path,
                     0,
                 )
+
+
+def _lost(entry: BlockEntry, why: str, path: str) -> MessagesLost:
+    return MessagesLost(entry.first_seq, entry.last_seq, why, path, entry.offset)
 
 
 def _find(seqs: Seqs, seq: int) -> int | None:

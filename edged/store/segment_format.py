@@ -165,19 +165,27 @@ def compressor(level: int) -> zstandard.ZstdCompressor:
 
 def pack_section(prelude: Prelude, raw: bytes, compress: zstandard.ZstdCompressor, box: Box | None) -> bytes:
     """The guarded blob of a section; the prelude's `raw_bytes` is filled in here."""
-    front = prelude._replace(raw_bytes=len(raw)).pack()
-    body = compress.compress(raw)
+    return pack_body(prelude._replace(raw_bytes=len(raw)), compress.compress(raw), box)
+
+
+def pack_body(prelude: Prelude, body: bytes, box: Box | None) -> bytes:
+    """The guarded blob of a section whose body is compressed already."""
+    front = prelude.pack()
     if box is not None:
         body = box.seal(body, front)
     return guard(front + body, MARK)
 
 
+def unpack_body(payload: bytes, box: Box | None) -> bytes:
+    """The body of a section, still compressed, from the payload of its blob."""
+    body = payload[PRELUDE_BYTES:]
+    return body if box is None else box.open(body, payload[:PRELUDE_BYTES])
+
+
 def unpack_section(payload: bytes, box: Box | None) -> bytes:
     """The raw bytes of a section, from the payload of its blob."""
     prelude = unpack_prelude(payload)
-    body = payload[PRELUDE_BYTES:]
-    if box is not None:
-        body = box.open(body, payload[:PRELUDE_BYTES])
+    body = unpack_body(payload, box)
     try:
         # The size that the frame gives is what the library would set aside.
         if zstandard.get_frame_parameters(body).content_size != prelude.raw_bytes:

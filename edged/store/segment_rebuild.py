@@ -220,13 +220,18 @@ def read_block(sections: SectionFile, file: File, entry: BlockEntry, whole: Prel
 
 def block_of(sections: SectionFile, section: Section, entry: BlockEntry, whole: Prelude) -> Block:
     """The block in a section; Damaged if it is not the one that the table has there."""
+    check_block(sections, section, entry, whole)
+    try:
+        return unpack_block(sections.raw(section), section.prelude)
+    except Damaged as error:
+        raise Damaged(error.what, sections.path, entry.offset) from error
+
+
+def check_block(sections: SectionFile, section: Section, entry: BlockEntry, whole: Prelude) -> None:
+    """Raise Damaged if this is not the block that the table has there."""
     prelude = section.prelude
     if prelude.kind != BLOCK or not prelude.belongs_to(whole) or entry_of(prelude, section.span) != entry:
         raise Damaged("another section than expected", sections.path, entry.offset)
-    try:
-        return unpack_block(sections.raw(section), prelude)
-    except Damaged as error:
-        raise Damaged(error.what, sections.path, entry.offset) from error
 
 
 def column_of(sections: SectionFile, section: Section, kind: int, whole: Prelude) -> bytes:

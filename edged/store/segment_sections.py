@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -25,6 +25,7 @@ from edged.store.segment_format import (
     MARK,
     Header,
     Prelude,
+    unpack_body,
     unpack_header,
     unpack_prelude,
     unpack_section,
@@ -91,12 +92,19 @@ class SectionFile:
 
     def raw(self, section: Section) -> bytes:
         """What a section holds, decrypted and decompressed."""
+        return self._unpacked(section, unpack_section)
+
+    def body(self, section: Section) -> bytes:
+        """What a section holds, decrypted and still compressed."""
+        return self._unpacked(section, unpack_body)
+
+    def _unpacked(self, section: Section, unpack: Callable[[bytes, Box | None], bytes]) -> bytes:
         box = self._box_of(section.prelude)
         try:
             if box is None:
-                return unpack_section(section.payload, None)
+                return unpack(section.payload, None)
             with self._box_lock:
-                return unpack_section(section.payload, box)
+                return unpack(section.payload, box)
         except Damaged as error:
             raise Damaged(error.what, self.path, section.span.offset) from error
 

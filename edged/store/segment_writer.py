@@ -1,25 +1,29 @@
-"""Writes a segment: messages in, one immutable file out, or none.
+"""Writes segments: messages in, one immutable file out, or none.
 
 The file is written under another name, made durable, and only then given its own, so that a segment is
 there completely or not at all. Memory holds one block and the columns (about 16 bytes per message), never
 all messages. Any thread may write; each call has everything it needs to itself.
+
+Rules: whoever writes many segments makes drafts first and syncs them one after the other, since the first
+sync takes most of what the others need along; the names of all of them are synced at the end.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from edged.config.jetstream_options import SegmentOptions
 from edged.core.message import Message
 from edged.core.row_twins import pack_rows
 from edged.core.rows import Rows
 from edged.store.box import LABEL_PLAIN, SALT_BYTES, Box, Keyring
-from edged.store.errors import StoreBroken, StoreError, StoreFull
+from edged.store.errors import StoreBroken, StoreFull
 from edged.store.files import File, Files
 from edged.store.segment_footer import INLINE_BYTES_MAX, BlockEntry, BlockTable, Span, Tally, pack_footer
 from edged.store.segment_format import (
@@ -30,6 +34,7 @@ from edged.store.segment_format import (
     Header,
     Prelude,
     compressor,
+    pack_body,
     pack_section,
     segment_name,
 )
@@ -57,6 +62,18 @@ class SegmentInfo:
     file_bytes: int = 0
 
 
+class PackedBlock(NamedTuple):
+    """A block as another segment has it: its figures, compressed bytes, and what is said of its messages."""
+
+    prelude: Prelude
+    body: bytes
+    seqs: Sequence[int]
+    subjects: list[bytes]
+    sizes: array[int]
+    # Seqs of messages that expire, and when.
+    expiries: list[tuple[int, int]]
+
+
 def write_segment(
     files: Files,
     path: str,
@@ -69,7 +86,10 @@ def write_segment(
 ) -> SegmentInfo:
     """Write messages, in the order of their seqs, to a new segment and make it durable under its name."""
     blocks = blocks_of(messages, options.block_bytes)
-    return write_blocks(files, path, stream_id, blocks, keys, expires_ns, salt, options.compression_level)
+    draft = Draft.write(files, path, stream_id, blocks, keys, expires_ns, salt, options.compression_level)
+    finish_drafts([draft])
+    sync_names(files, [path] if draft.info.count else [])
+    return draft.info
 
 
 def blocks_of(messages: Iterable[Message], block_bytes: int = USUAL.block_bytes) -> Iterator[Rows]:
@@ -88,48 +108,92 @@ def blocks_of(messages: Iterable[Message], block_bytes: int = USUAL.block_bytes)
         yield Rows.of(gathered)
 
 
-def write_blocks(
-    files: Files,
-    path: str,
-    stream_id: bytes,
-    blocks: Iterable[Rows],
-    keys: Keyring | None = None,
-    expires_ns: Expiry | None = None,
-    salt: bytes | None = None,
-    compression_level: int = USUAL.compression_level,
-) -> SegmentInfo:
-    """Write messages that are blocks already. Memory holds one of them.
+class Draft:
+    """A segment that is written, and neither durable nor under its name yet. Without messages, nothing."""
 
-    The path is one of `segment_path`; no seq is below the one in it. `salt` is drawn at random unless a test
-    wants the same bytes every time; it must never be used for two files.
-    """
-    name = segment_name(path)
-    assert name is not None and name.stream_id == stream_id, path
-    salt = os.urandom(SALT_BYTES) if salt is None else salt
-    box = keys.box(BOX_PURPOSE, salt) if keys is not None else None
-    label = box.label if box is not None else LABEL_PLAIN
-    identity = Prelude(BLOCK, label, stream_id, salt, name.first_seq, name.generation, *[0] * 9)
-    temporary = path + TEMPORARY_SUFFIX
+    __slots__ = ("_file", "_files", "_temporary", "info")
+
+    def __init__(self, files: Files, file: File, info: SegmentInfo) -> None:
+        self._files = files
+        self._file = file
+        self._temporary = info.path + TEMPORARY_SUFFIX
+        self.info = info
+
+    @classmethod
+    def write(
+        cls,
+        files: Files,
+        path: str,
+        stream_id: bytes,
+        blocks: Iterable[Rows | PackedBlock],
+        keys: Keyring | None = None,
+        expires_ns: Expiry | None = None,
+        salt: bytes | None = None,
+        compression_level: int = USUAL.compression_level,
+    ) -> Draft:
+        """Write messages that are blocks already. Memory holds one of them.
+
+        The path is one of `segment_path`; no seq is below the one in it. `salt` is drawn at random unless a
+        test wants the same bytes every time; it must never be used for two files.
+        """
+        name = segment_name(path)
+        assert name is not None and name.stream_id == stream_id, path
+        salt = os.urandom(SALT_BYTES) if salt is None else salt
+        box = keys.box(BOX_PURPOSE, salt) if keys is not None else None
+        label = box.label if box is not None else LABEL_PLAIN
+        identity = Prelude(BLOCK, label, stream_id, salt, name.first_seq, name.generation, *[0] * 9)
+        with _translating(path):
+            _make_place(files, path)
+            file = _create(files, path + TEMPORARY_SUFFIX)
+            draft = cls(files, file, SegmentInfo(path))
+            try:
+                draft.info = _Writer(file, path, identity, box, expires_ns, compression_level).write(blocks)
+            except BaseException:
+                draft.drop()
+                raise
+        return draft
+
+    def sync(self) -> None:
+        """Make it durable. Raises StoreError."""
+        if self.info.count:
+            with _translating(self.info.path):
+                self._file.sync()
+
+    def give_name(self) -> None:
+        """Let it be what it is. Its name is durable after sync_names(). Raises StoreError."""
+        self._file.close()
+        if not self.info.count:
+            _remove(self._files, self._temporary)
+            return
+        with _translating(self.info.path):
+            self._files.rename(self._temporary, self.info.path)
+
+    def drop(self) -> None:
+        """Leave nothing of it, if it has no name yet."""
+        _remove(self._files, self._temporary)
+        self._file.close()
+
+
+def finish_drafts(drafts: Sequence[Draft]) -> None:
+    """Make drafts durable, and give them their names. After a StoreError those without a name are gone."""
     try:
-        _make_place(files, path)
-        file = _create(files, temporary)
-        try:
-            info = _Writer(file, path, identity, box, expires_ns, compression_level).write(blocks)
-            if info.count:
-                file.sync()
-        except BaseException:
-            _remove(files, temporary)
-            raise
-        finally:
-            file.close()
-        if not info.count:
-            _remove(files, temporary)
-            return info
-        files.rename(temporary, path)
-        _sync_names(files, path)
-    except OSError as error:
-        raise _translated(error, path) from error
-    return info
+        for draft in drafts:
+            draft.sync()
+        for draft in drafts:
+            draft.give_name()
+    except BaseException:
+        for draft in drafts:
+            draft.drop()
+        raise
+
+
+def sync_names(files: Files, paths: Iterable[str]) -> None:
+    """Make the names of segments durable. Raises StoreError."""
+    # The directories above are synced too, as they may be new; where nothing changed that is cheap.
+    directories = {directory: path for path in paths for directory in _directories(path)}
+    for directory in sorted(directories, key=len, reverse=True):
+        with _translating(directories[directory]):
+            files.sync_directory(directory)
 
 
 class _Writer:
@@ -155,10 +219,13 @@ class _Writer:
         self._blocks: list[Prelude] = []
         self._entries: list[BlockEntry] = []
 
-    def write(self, blocks: Iterable[Rows]) -> SegmentInfo:
+    def write(self, blocks: Iterable[Rows | PackedBlock]) -> SegmentInfo:
         """Take in all messages and finish the file."""
-        for rows in blocks:
-            self._write_block(rows)
+        for block in blocks:
+            if isinstance(block, PackedBlock):
+                self._copy_block(block)
+            else:
+                self._write_block(block)
         return self._finish() if self._blocks else SegmentInfo(self._path)
 
     def _write_block(self, rows: Rows) -> None:
@@ -180,12 +247,26 @@ class _Writer:
             max_ts_ns=max(times_ns),
             message_bytes=message_bytes,
         )
-        span = self._write_section(prelude, pack_rows(rows))
+        self._add_block(prelude, pack_section(prelude, pack_rows(rows), self._compress, self._box))
+
+    def _copy_block(self, block: PackedBlock) -> None:
+        message_bytes = self._tally.add(block.seqs, block.subjects, block.sizes)
+        for seq, expires_ns in block.expiries:
+            self._tally.add_expiry(seq, expires_ns)
+        figures = block.prelude
+        assert (figures.message_count, figures.message_bytes) == (len(block.seqs), message_bytes), figures
+        assert figures.first_seq >= self._identity.name_seq, (figures.first_seq, self._path)
+        prelude = Prelude(*self._identity[:6], len(self._blocks), *figures[7:])
+        self._add_block(prelude, pack_body(prelude, block.body, self._box))
+
+    def _add_block(self, prelude: Prelude, blob: bytes) -> None:
         self._blocks.append(prelude)
-        self._entries.append(entry_of(prelude, span))
+        self._entries.append(entry_of(prelude, self._write_blob(blob)))
 
     def _write_section(self, prelude: Prelude, raw: bytes) -> Span:
-        blob = pack_section(prelude, raw, self._compress, self._box)
+        return self._write_blob(pack_section(prelude, raw, self._compress, self._box))
+
+    def _write_blob(self, blob: bytes) -> Span:
         span = Span(self._offset, len(blob))
         self._file.write_at(self._offset, blob)
         self._offset += len(blob)
@@ -262,19 +343,17 @@ def _create(files: Files, path: str) -> File:
         return files.create(path)
 
 
-def _sync_names(files: Files, path: str) -> None:
-    # The directories above are synced too, as they may be new; where nothing changed that is cheap.
-    for directory in _directories(path):
-        files.sync_directory(directory)
-
-
 def _remove(files: Files, path: str) -> None:
     # A temporary file that stays behind costs room only, and the next attempt removes it.
     with suppress(OSError):
         files.remove(path)
 
 
-def _translated(error: OSError, path: str) -> StoreError:
-    if error.errno in _NO_ROOM:
-        return StoreFull("no room for a segment", path)
-    return StoreBroken(f"a segment cannot be written ({error.strerror or error})", path)
+@contextmanager
+def _translating(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise StoreFull("no room for a segment", path) from error
+        raise StoreBroken(f"a segment cannot be written ({error.strerror or error})", path) from error
