@@ -167,6 +167,12 @@ class Cluster(Protocol):
     async def remove_server(self, peer: str, peer_id: str, *, is_evacuated: bool) -> None:
         """Let a server be no member of the cluster any more. Raises ApiFailure."""
 
+    def nodes_up(self) -> list[int]:
+        """The other nodes that can be reached."""
+
+    def begin_rescue(self, quorum: int) -> tuple[int, int]:
+        """Let so many nodes decide about the catalog; how many had to, and have to. Raises ApiFailure."""
+
 
 class GroupReplica(Protocol):
     """Agrees with other nodes about the log of one group."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hub.links.links import Links
     from hub.moves import Moves
     from hub.replication.replicas import Replicas
+    from hub.rescue import MetaRescue
 
 CALL_S: Final = 4.0
 """How long another node may take to answer: a little less than clients wait."""
@@ -45,6 +46,7 @@ class HubCluster:
     jetstream: JetStream
     meta: MetaGroup
     moves: Moves
+    rescue: MetaRescue
 
     def __init__(self, node: NodeId, server: Server, links: Links, replicas: Replicas) -> None:
         self.node = node
@@ -117,13 +119,18 @@ class HubCluster:
 
     def cluster_document(self, group: int) -> Document:
         """Who has a group, as infos show it."""
-        name = self._server.options.cluster.name if self._server.options.cluster is not None else ""
+        name = self._cluster_name
         if not self._replicas.has(group):
-            return {"name": name or "", "leader": self.leader_name(group)}
+            return {"name": name, "leader": self.leader_name(group)}
         status = self._replicas.status(group)
         replicas = replicas_of(status, self.name_of, self.is_up, self._active_ns)
         since_ns = self._led_since_ns.get(group, 0)
-        return group_document(name or "", group, status, self.leader_name(group), since_ns, replicas)
+        return group_document(name, group, status, self.leader_name(group), since_ns, replicas)
+
+    @property
+    def _cluster_name(self) -> str:
+        options = self._server.options.cluster
+        return "" if options is None else options.name or ""
 
     def replicas_document(self, group: int) -> list[Document]:
         """All members of a group, the leader too, as advisories list them."""
@@ -140,14 +147,20 @@ class HubCluster:
 
     def meta_document(self) -> Document:
         """The group of the catalog, as monitoring shows it."""
-        document = self.cluster_document(META)
-        shown: Document = {"name": document["name"]}
+        shown: Document = {"name": self._cluster_name}
         leader = self.leader(META)
         if leader:
             shown |= {"leader": self.name_of(leader), "peer": peer_name(leader)}
-        if leader == self.node:
-            shown["replicas"] = document.get("replicas", [])
+        if self._replicas.has(META):
+            # Who does not know a leader may be about to be one, and shows itself, too.
+            left_out = self.node if leader else NOBODY
+            status = self._replicas.status(META)
+            shown["replicas"] = replicas_of(status, self.name_of, self.is_up, self._active_ns, left_out)
         shown["cluster_size"] = len(self._members())
+        if self._replicas.has(META):
+            shown["quorum_needed"] = self.rescue.quorum_needed
+        if self.rescue.is_active:
+            shown["rescue"] = True
         shown["pending"] = 0
         return shown
 
@@ -241,6 +254,16 @@ class HubCluster:
     async def move(self, group: int, request: Mapping[str, Any]) -> None:
         """Let a stream move away from a server, or to other ones. Raises ApiFailure."""
         await self.moves.move(group, request)
+
+    def nodes_up(self) -> list[int]:
+        """The other nodes that can be reached."""
+        return [node for node, peer in self._links.peers.items() if peer.is_up]
+
+    def begin_rescue(self, quorum: int) -> tuple[int, int]:
+        """Let so many nodes decide about the catalog; how many had to, and have to. Raises ApiFailure."""
+        found = self.rescue.begin(quorum)
+        self._server.flush()
+        return found
 
     async def remove_server(self, peer: str, peer_id: str, *, is_evacuated: bool) -> None:
         """Let a server be no member of the cluster any more. Raises ApiFailure."""

@@ -28,6 +28,7 @@ from hub.placement import NodeFacts
 from hub.raft.members import NodeId
 from hub.raft.options import RaftOptions
 from hub.replication.replicas import Replicas
+from hub.rescue import MetaRescue
 from hub.router import ClusterRouter
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ class ClusterNode:
             node, self._links, replicas, self._own_facts, self._routes, server.flush, server.log
         )
         self.cluster.moves = Moves(self.cluster, replicas)
+        self.cluster.rescue = MetaRescue(
+            replicas, lambda: replicas.status(META).members, time.monotonic, server.log
+        )
+        self.cluster.meta.on_round = self.cluster.rescue.look
         self._replicas = replicas
         # Much code that a node without JetStream does not need.
         from edged.server.jetstream.cluster_calls import answer_call

@@ -24,11 +24,12 @@ def replicas_of(
     name_of: Callable[[NodeId], str],
     is_up: Callable[[NodeId], bool],
     active_ns: Callable[[NodeId], int],
+    left_out: NodeId | None = None,
 ) -> list[Document]:
-    """The members besides the leader."""
+    """The members besides one, which is the leader unless another is named."""
     found = []
     for node in sorted(status.members.everyone):
-        if node == status.leader:
+        if node == (status.leader if left_out is None else left_out):
             continue
         match, _ = status.followers.get(node, (status.commit, True))
         lag = max(status.commit - match, 0)

@@ -56,6 +56,10 @@ class Groups(Protocol):
     def change(self, group: int, voters: frozenset[NodeId], learners: frozenset[NodeId]) -> bool: ...
 
 
+def _nothing() -> None:
+    """Until somebody wants more."""
+
+
 class MetaGroup:
     """This node's part in it. `own_facts` tells what the others want to know of this node."""
 
@@ -85,6 +89,8 @@ class MetaGroup:
         # To whom this node promised to begin with it, and until when nobody else is listened to.
         self._promised_to: NodeId = 0
         self._promised_until = 0.0
+        # Called in every round.
+        self.on_round: Callable[[], None] = _nothing
         # Nodes that are to leave, or were told to; they are not taken in again.
         self.leaving: set[NodeId] = set()
 
@@ -111,6 +117,7 @@ class MetaGroup:
                 await self._join()
             elif self._groups.leads(META):
                 await self._take_in()
+            self.on_round()
             self._flush()
             with trio.move_on_after(ROUND_S):
                 await self._wake.wait()

@@ -175,7 +175,7 @@ class Leadership:
         heard.add(self._node)
         for follower in self._followers.values():
             follower.is_active = False
-        if not self._log.members.is_quorum(heard):
+        if not self._log.quorum.is_quorum(heard):
             self.is_over = True
 
     def _fall_quiet_if_idle(self) -> None:
@@ -257,7 +257,7 @@ class Leadership:
         """Commit what a quorum has."""
         log = self._log
         while True:
-            index = log.members.agreed(self._match_of)
+            index = log.quorum.agreed(self._match_of)
             if index <= log.commit or log.term(index) != self._term:
                 return
             log.commit = index
@@ -372,7 +372,7 @@ class Leadership:
     def _answer_reads(self) -> None:
         if not self._reads:
             return
-        confirmed = self._log.members.agreed(self._round_of)
+        confirmed = self._log.quorum.agreed(self._round_of)
         waiting: list[_Read] = []
         for read in self._reads:
             if read.round > confirmed:

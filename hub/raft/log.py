@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Final
 
-from hub.raft.members import Members
+from hub.raft.members import Members, Rescue
 from hub.raft.messages import Block
 
 MARK_BYTES: Final = 16 * 1024
@@ -54,6 +54,8 @@ class Log:
         self._size = 0
         # The bytes of what was forgotten.
         self._forgotten_size = 0
+        # How many voters are enough at most; None: a majority, as it should be.
+        self.quorum_max: int | None = None
         for block in recovered.blocks:
             self.append(block)
         self.stable = self.last
@@ -71,6 +73,11 @@ class Log:
     def members(self) -> Members:
         """The members by the last entry that names them, committed or not (paper, 6)."""
         return self._changes[-1] if self._changes else self._base_members
+
+    @property
+    def quorum(self) -> Members | Rescue:
+        """Who decides."""
+        return self.members if self.quorum_max is None else Rescue(self.members, self.quorum_max)
 
     @property
     def change_index(self) -> int:

@@ -85,3 +85,38 @@ class Members:
     def settled(self) -> Members:
         """The members once the voters before have left."""
         return Members(self.voters, learners=self.learners | self.demoted)
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """Fewer voters than a majority decide, because somebody who knows said so: the others never come back.
+
+    If they do, two sets of nodes may decide differently. Nothing here can prevent that.
+    """
+
+    members: Members
+    quorum_max: int
+
+    def _needed(self, voters: frozenset[NodeId]) -> int:
+        return min(self.quorum_max, len(voters) // 2 + 1)
+
+    def _deciding(self) -> list[frozenset[NodeId]]:
+        members = self.members
+        return [members.voters, members.outgoing] if members.outgoing else [members.voters]
+
+    def is_quorum(self, granted: Collection[NodeId]) -> bool:
+        """Whether these nodes decide for the group."""
+        return all(
+            sum(voter in granted for voter in voters) >= self._needed(voters) for voters in self._deciding()
+        )
+
+    def is_hopeless(self, refused: Collection[NodeId]) -> bool:
+        """Whether there can be no quorum any more without these nodes."""
+        return not self.is_quorum(self.members.deciding.difference(refused))
+
+    def agreed(self, value_of: Callable[[NodeId], int]) -> int:
+        """The largest value that a quorum has reached."""
+        return min(
+            sorted(map(value_of, voters), reverse=True)[self._needed(voters) - 1]
+            for voters in self._deciding()
+        )

@@ -156,11 +156,10 @@ class Raft:
 
     def transfer(self, to: NodeId, now_ms: int) -> bool:
         """Have another voter lead; False if this is not the leader or the other cannot."""
-        if self._leadership is None:
-            return False
-        self._leadership.wake(now_ms)
-        self._is_work_waiting = True
-        return self._leadership.transfer(to, now_ms)
+        if self._leadership is not None:
+            self._leadership.wake(now_ms)
+            self._is_work_waiting = True
+        return self._leadership is not None and self._leadership.transfer(to, now_ms)
 
     def suspect(self, peer: NodeId, now_ms: int) -> None:
         """The link to that node broke. If it leads, there may be an election soon."""
@@ -178,11 +177,16 @@ class Raft:
         if is_fit or self.role is Role.FOLLOWER:
             return
         self._is_work_waiting = True
-        if self._leadership is not None:
-            self._leadership.wake(now_ms)
-            if self._leadership.transfer_to_best(now_ms):
-                return
-        self._follow(self.term, NOBODY, now_ms)
+        leadership = self._leadership
+        if leadership is not None:
+            leadership.wake(now_ms)
+        if leadership is None or not leadership.transfer_to_best(now_ms):
+            self._follow(self.term, NOBODY, now_ms)
+
+    def set_quorum_max(self, quorum_max: int | None, now_ms: int) -> None:
+        """Let so many voters be enough, though they are no majority; None: that is over."""
+        self.log.quorum_max = quorum_max
+        self.suspect(self.leader, now_ms)
 
     def offer_snapshot(self, peer: NodeId, snapshot: Snapshot, now_ms: int) -> None:
         """The answer to Ready.snapshots_wanted."""
@@ -312,12 +316,12 @@ class Raft:
     def _count_vote(self, node: NodeId, is_granted: bool, now_ms: int) -> None:
         self._votes.setdefault(node, is_granted)
         granted = {voter for voter, answer in self._votes.items() if answer}
-        if self.members.is_quorum(granted):
+        if self.log.quorum.is_quorum(granted):
             if self.role is Role.TRIAL:
                 self._campaign(now_ms, is_trial=False)
             else:
                 self._lead(now_ms)
-        elif self.members.is_hopeless(self._votes.keys() - granted):
+        elif self.log.quorum.is_hopeless(self._votes.keys() - granted):
             self._follow(self.term, NOBODY, now_ms)
 
     def _lead(self, now_ms: int) -> None:

@@ -89,7 +89,7 @@ class Replica:
 
     def _make_raft(self, recovered: Recovered) -> Raft:
         replicas, hard = self._replicas, self.hard
-        return Raft(
+        raft = Raft(
             replicas.node,
             HardState(hard.term, hard.vote),
             recovered,
@@ -99,6 +99,8 @@ class Replica:
             boot=replicas.draw(1, 2**62),
             must_rejoin=hard.is_rejoining,
         )
+        raft.log.quorum_max = replicas.quorums_max.get(self.number)
+        return raft
 
     # --- what the store asks ---
 

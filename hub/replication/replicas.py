@@ -88,6 +88,8 @@ class Replicas:
         self._due: list[tuple[int, int]] = []
         self._early: deque[tuple[NodeId, int, Message]] = deque(maxlen=EARLY_MESSAGES_MAX)
         self._held_bytes = 0
+        # How many voters are enough in groups that are rescued; None in those that were.
+        self.quorums_max: dict[int, int | None] = {}
         self._void: list[Batch] = []
         # Whether a stream that the catalog configures otherwise is told so from here; False when whoever
         # serves it does that, as it may have to wait for what is on its way. New streams always are.
@@ -196,6 +198,13 @@ class Replicas:
         """Say whether this node could lead a group: not while it lacks messages that it had."""
         replica = self._replicas[group]
         replica.raft.set_fit(is_fit, self.now_ms())
+        self._happened(replica)
+
+    def set_quorum_max(self, group: int, quorum_max: int | None) -> None:
+        """Let so many voters of a group be enough, though they are no majority; None: that is over."""
+        replica = self._replicas[group]
+        self.quorums_max[group] = quorum_max
+        replica.raft.set_quorum_max(quorum_max, self.now_ms())
         self._happened(replica)
 
     def leader(self, group: int) -> NodeId:

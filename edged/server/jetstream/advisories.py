@@ -60,6 +60,14 @@ class Advisories:
             fields["dropped"] = count
             self.tell(server.system_account, "API.LIMIT_REACHED", "api_limit_reached", fields)
 
+    def meta_rescued(self, fields: Document) -> None:
+        """Fewer nodes than a majority decide about the catalog for a while."""
+        server = self._jetstream.server
+        options = server.options.cluster
+        if server.system_account is not None and options is not None:
+            fields = {**fields, "cluster": options.name or "", **self._domain()}
+            self.tell(server.system_account, "SERVER.META_RESCUE", "meta_rescue", fields)
+
     def stream_action(self, stream: Stream, word: str, action: str) -> None:
         """A stream was UPDATED or DELETED."""
         self._stream_action(stream.account.account, stream.name, word, action)

@@ -224,6 +224,8 @@ class ApiDoor:
         """Let whoever leads answer a request."""
         try:
             self._finish(request, await relay.answer(request))
+            if request.endpoint.is_everywhere:
+                await relay.answers_of_others(request, partial(self._tell, request))
         finally:
             relay.ended()
 
@@ -231,9 +233,12 @@ class ApiDoor:
         self._finish(request, await serve(request, self._jetstream.catalog_lock))
 
     def _finish(self, request: ApiRequest, reply: Reply) -> None:
+        self.inflight -= 1
+        self._tell(request, reply)
+
+    def _tell(self, request: ApiRequest, reply: Reply) -> None:
         if reply.document is not None:
             self._answer(request, reply.document, reply.is_failed)
-        self.inflight -= 1
         self._server.flush()
 
     def _answer(self, request: ApiRequest, document: Document, is_failed: bool) -> None:

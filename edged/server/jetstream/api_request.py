@@ -141,7 +141,7 @@ class Endpoint:
     it changes nothing, and waits in a queue of its own size. `is_unnoted`: a success is neither counted nor
     told to auditors. `is_private`: a failure is not, either; it speaks to one consumer, and without that
     nobody answers. `is_meta`: in a cluster the leader of the catalog answers, and not the one of the stream
-    that the first argument names.
+    that the first argument names. `is_everywhere`: there each node answers for itself.
     """
 
     name: str
@@ -155,3 +155,4 @@ class Endpoint:
     is_unnoted: bool = False
     is_private: bool = False
     is_meta: bool = False
+    is_everywhere: bool = False

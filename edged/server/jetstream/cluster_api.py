@@ -11,7 +11,7 @@ from typing import Final
 from edged.core import api_errors
 from edged.core.api_errors import ApiFailure
 from edged.core.commands import PEERS, RemoveStream
-from edged.core.gojson_shapes import TEXT, ListOf, Structure
+from edged.core.gojson_shapes import INT, TEXT, ListOf, Structure
 from edged.core.stream_config import PLACEMENT
 from edged.ports import Cluster
 from edged.server.jetstream.api_request import ApiRequest, Document
@@ -21,6 +21,7 @@ from edged.store.group import CATALOG
 _STEPDOWN: Final = Structure("server.JSApiLeaderStepdownRequest", {"placement": PLACEMENT})
 _PEER: Final = Structure("server.JSApiStreamRemovePeerRequest", {"peer": TEXT})
 _SERVER: Final = Structure("server.JSApiMetaServerRemoveRequest", {"peer": TEXT, "peer_id": TEXT})
+_RESCUE: Final = Structure("server.JSApiMetaRescueRequest", {"quorum_needed": INT})
 _MOVE: Final = Structure(
     "server.JSApiMetaServerStreamMoveRequest",
     {"server": TEXT, "cluster": TEXT, "domain": TEXT, "tags": ListOf(TEXT)},
@@ -101,6 +102,21 @@ async def _remove_server(request: ApiRequest, *, is_evacuated: bool) -> Document
         raise ApiFailure(api_errors.BAD_REQUEST)
     await _cluster(request).remove_server(peer, peer_id, is_evacuated=is_evacuated)
     return {"success": True}
+
+
+def rescue(request: ApiRequest) -> Document:
+    """Let fewer nodes decide than a majority, until those that are gone are removed. Each node answers."""
+    server = request.jetstream.server
+    who: Document = {"server": server.name, "server_id": server.id}
+    try:
+        request.expect_something()
+        quorum: int = request.fields(_RESCUE).get("quorum_needed", 0)
+        before, now = _cluster(request).begin_rescue(quorum)
+    except ApiFailure as failure:
+        return {"error": failure.error.document(), **who}
+    quorums = {"prev_quorum": before, "new_quorum": now}
+    request.jetstream.advisories.meta_rescued({**who, **quorums})
+    return {**who, **quorums}
 
 
 async def move_stream(request: ApiRequest) -> Document:

@@ -148,6 +148,7 @@ _CLUSTERED_SYSTEM: Final = (
     ),
     _clustered_system("SERVER.REMOVE", "meta_server_remove_response", cluster_api.remove_server, 0, 0),
     _clustered_system("SERVER.EVACUATE", "meta_server_evacuate_response", cluster_api.evacuate_server, 0, 0),
+    _system("META.RESCUE", "meta_rescue_response", cluster_api.rescue, 0, 0, is_everywhere=True),
     _clustered_system("ACCOUNT.STREAM.MOVE", "stream_update_response", cluster_api.move_stream, 2, 2),
     _clustered_system(
         "ACCOUNT.STREAM.CANCEL_MOVE", "stream_cancel_move_response", cluster_api.cancel_foreign_move, 2, 2

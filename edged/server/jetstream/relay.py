@@ -11,6 +11,8 @@ moment for somebody to. Requests about one stream that change something wait for
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -94,9 +96,24 @@ class Relay:
         request.answer_headers.extend((bytes(key), bytes(value)) for key, value in answer["headers"])
         return Reply(answer["document"], answer["is_failed"])
 
+    async def answers_of_others(self, request: ApiRequest, tell: Callable[[Reply], None]) -> None:
+        """What all other nodes say to a request that each answers for itself, as they say it."""
+
+        async def ask(node: int) -> None:
+            # Who does not answer is not there.
+            with suppress(CallFailed):
+                answer = await self._cluster.call(node, "api", _passed_on(request, API_HOPS_MAX))
+                tell(Reply(answer["document"], answer["is_failed"]))
+
+        async with trio.open_nursery() as nursery:
+            for node in self._cluster.nodes_up():
+                nursery.start_soon(ask, node)
+
     def _node_for(self, request: ApiRequest) -> int:
         """Who is to answer; 0 when nobody leads who could. Of a stream unknown here others may know."""
         cluster = self._cluster
+        if request.endpoint.is_everywhere:
+            return cluster.node
         group = CATALOG
         if not request.endpoint.is_meta and request.arguments:
             group = request.account.group_of(request.arguments[0]) or CATALOG
