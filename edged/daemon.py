@@ -40,6 +40,9 @@ DRAIN_S = 1.0
 # How long a thread that compresses old messages may keep the event loop waiting each time the loop comes
 # back from the kernel, which is several times for every batch. Python's own 5 ms are an age to a client.
 SWITCH_S = 0.0005
+# So many objects are made before the garbage collector looks for circles. Messages of a batch are objects:
+# Python's own 700 would have it look at thousands of them several times while they only pass by.
+GC_OBJECTS = 50_000
 
 
 class Alone:
@@ -205,6 +208,7 @@ def _settle() -> None:
     sys.setswitchinterval(SWITCH_S)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(GC_OBJECTS, *gc.get_threshold()[1:])
     release = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if release is not None:  # only glibc has it
         release(0)

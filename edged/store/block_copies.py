@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 from edged.core.message import Message
 from edged.core.rows import Rows
 from edged.store.errors import Damaged
+from edged.store.files import File
 from edged.store.sealed_part import DeadSeqs
 from edged.store.segment import Segment
 from edged.store.segment_columns import Column, Seqs
@@ -60,11 +61,12 @@ def _found_in(segment: Segment, dead: DeadSeqs, block_bytes: int) -> Iterator[li
         columns = _Columns.of(segment)
     except (Damaged, ValueError):
         columns = None
-    for position in range(len(segment.table)):
-        packed = None
-        if columns is not None and dead.is_all_live(*columns.bounds[position]):
-            packed = _packed(segment, position, columns, block_bytes)
-        yield _alive(segment, position, dead) if packed is None else packed
+    with segment.opened() as file:
+        for position in range(len(segment.table)):
+            packed = None
+            if columns is not None and dead.is_all_live(*columns.bounds[position]):
+                packed = _packed(segment, file, position, columns, block_bytes)
+            yield _alive(segment, position, dead) if packed is None else packed
 
 
 def _alive(segment: Segment, position: int, dead: DeadSeqs) -> list[Message]:
@@ -76,10 +78,12 @@ def _alive(segment: Segment, position: int, dead: DeadSeqs) -> list[Message]:
     return [message for message in messages if message.seq not in dead]
 
 
-def _packed(segment: Segment, position: int, columns: _Columns, block_bytes: int) -> PackedBlock | None:
+def _packed(
+    segment: Segment, file: File, position: int, columns: _Columns, block_bytes: int
+) -> PackedBlock | None:
     """A block as it is, if it can be had and has about the size that blocks have now."""
     try:
-        prelude, body = segment.packed_block(position)
+        prelude, body = segment.packed_block(file, position)
     except MessagesLost:
         return None
     is_large = prelude.raw_bytes > 2 * block_bytes and prelude.message_count > 1

@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from edged.store.options import StoreOptions
     from edged.store.store import Store
 
-MERGE_FACTOR: Final = 4
-"""A new segment takes in the one before, if that is at most so many times larger: few files, few copies."""
+MERGE_COUNT: Final = 4
+"""So many segments of about the same size become one: a message is copied once while that grows fourfold."""
+SAME_SIZE: Final = 2
+"""What is at most so many times larger is of about the same size."""
 DRAFTS_MAX: Final = 32
 """How many segments are written before they are synced: each is an open file until then."""
 
@@ -179,10 +181,9 @@ def _plan(
     *put_back, behind = _by_segment(log.refilled(), figures)
     bytes_new = sum(places.live_bytes for _, found in hot for places in found) + _bytes_of(behind)
     old: list[tuple[SealedMessages, DeadSeqs]] = []
-    while figures and bytes_new and _is_merged(figures[-1], bytes_new, options.segment):
+    for _ in range(merged_count(figures, bytes_new, options.segment)):
         last = figures.pop()
         behind = put_back.pop() + behind
-        bytes_new += last.live_bytes
         old.insert(0, (last.segment, log.deleted_in(last.segment)))
     if files or behind:
         yield Move(log, stream_id, place, files, hot, old, behind)
@@ -192,7 +193,7 @@ def _plan(
         is_old = not has_old_key and not _is_current(one.segment, options.keys)
         has_old_key = has_old_key or is_old
         is_filled = bool(messages) and (
-            messages[-1].seq > one.segment.first_seq or _is_merged(one, _bytes_of(messages), options.segment)
+            messages[-1].seq > one.segment.first_seq or _is_alike(one, _bytes_of(messages), options.segment)
         )
         if is_dead or is_old or is_filled:
             dead = log.deleted_in(one.segment)
@@ -225,8 +226,27 @@ def _is_dead(one: SegmentFigures, options: SegmentOptions) -> bool:
     return not one.live_count or one.live_bytes * 100 < options.live_percent_min * one.segment.message_bytes
 
 
-def _is_merged(last: SegmentFigures, bytes_new: int, options: SegmentOptions) -> bool:
-    return last.live_bytes + bytes_new <= options.bytes_max and last.live_bytes <= MERGE_FACTOR * bytes_new
+def merged_count(figures: Sequence[SegmentFigures], bytes_new: int, options: SegmentOptions) -> int:
+    """How many of the last segments become one with what is new."""
+    count = 0
+    while bytes_new:
+        bytes_merged, place = bytes_new, len(figures) - count
+        while (
+            place
+            and figures[place - 1].live_bytes <= SAME_SIZE * bytes_new
+            and figures[place - 1].live_bytes + bytes_merged <= options.bytes_max
+        ):
+            place -= 1
+            bytes_merged += figures[place].live_bytes
+        if len(figures) - count - place < MERGE_COUNT - 1:
+            break
+        count, bytes_new = len(figures) - place, bytes_merged
+    return count
+
+
+def _is_alike(one: SegmentFigures, bytes_new: int, options: SegmentOptions) -> bool:
+    """Whether a segment is so small that it may as well be written anew with what is put back before it."""
+    return one.live_bytes + bytes_new <= options.bytes_max and one.live_bytes <= MERGE_COUNT * bytes_new
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Final
 
 from edged.core.code_twins import running_sums
@@ -23,7 +23,7 @@ from edged.core.runs import SubjectColumns
 from edged.store.block_cache import BlockCache
 from edged.store.box import Keyring
 from edged.store.errors import Damaged
-from edged.store.files import Files
+from edged.store.files import File, Files
 from edged.store.segment_check import Problem, Progress, check
 from edged.store.segment_columns import (
     Block,
@@ -231,12 +231,15 @@ class Segment:
         block = self._block(position)
         return block.messages(0, len(block.seqs))
 
-    def packed_block(self, position: int) -> tuple[Prelude, bytes]:
+    def opened(self) -> AbstractContextManager[File]:
+        """The open file, for packed_block()."""
+        return self._sections.opened()
+
+    def packed_block(self, file: File, position: int) -> tuple[Prelude, bytes]:
         """The figures of a block, and what is in it, compressed; MessagesLost if it is beyond repair."""
         entry = self._table.entry(position)
         try:
-            with self._sections.opened() as file:
-                section = self._sections.section(file, Span(entry.offset, entry.size))
+            section = self._sections.section(file, Span(entry.offset, entry.size))
             check_block(self._sections, section, entry, self._contents.whole)
             return section.prelude, self._sections.body(section)
         except Damaged as error:

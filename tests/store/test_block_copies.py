@@ -50,9 +50,9 @@ def test_block_of_which_all_is_alive_is_taken_as_it_is() -> None:
     found = list(blocks_of_segments([(segment, dead_in(segment, set()))], USUAL.block_bytes))
     whole = [block for block in found if isinstance(block, PackedBlock)]
     assert len(whole) >= 2
-    assert [(one.prelude, one.body) for one in whole] == [
-        segment.packed_block(position) for position in range(len(whole))
-    ]
+    with segment.opened() as file:
+        expected = [segment.packed_block(file, position) for position in range(len(whole))]
+    assert [(one.prelude, one.body) for one in whole] == expected
 
 
 @pytest.mark.parametrize("gaps", [False, True])

@@ -179,7 +179,7 @@ def test_higher_compression_level_makes_smaller_segments() -> None:
 
 
 def test_segments_are_merged_up_to_their_largest_size() -> None:
-    small, large = (filled(f"segment {{ size_max: {size} }}", 3000, 1000) for size in ("1MB", "64MB"))
+    small, large = (filled(f"segment {{ size_max: {size} }}", 6000, 1000) for size in ("1MB", "64MB"))
     assert max(one.message_bytes for one in segments(small)) <= MIB
     assert max(one.message_bytes for one in segments(large)) > MIB
     assert len(segments(small)) > len(segments(large))
