@@ -27,6 +27,7 @@ from hub.moves import Moves
 from hub.placement import NodeFacts
 from hub.raft.members import NodeId
 from hub.raft.options import RaftOptions
+from hub.repairing import Repairing
 from hub.replication.replicas import Replicas
 from hub.rescue import MetaRescue
 from hub.router import ClusterRouter
@@ -57,6 +58,7 @@ class ClusterNode:
         self._is_idle = False
         # None without JetStream.
         self._replicas: Replicas | None = None
+        self._repairing: Repairing | None = None
         self.cluster: HubCluster | None = None
 
     @property
@@ -94,6 +96,7 @@ class ClusterNode:
         )
         self.cluster.meta.on_round = self.cluster.rescue.look
         self._replicas = replicas
+        self._repairing = Repairing(server, self._links, replicas)
         # Much code that a node without JetStream does not need.
         from edged.server.jetstream.cluster_calls import answer_call
         from edged.server.jetstream.jetstream import JetStream
@@ -105,7 +108,13 @@ class ClusterNode:
             return await answer_call(jetstream, body)
 
         self._links.methods.update(
-            {**self.cluster.meta.methods, **self.cluster.moves.methods, LEADS: self._hear, "api": answer_api}
+            {
+                **self.cluster.meta.methods,
+                **self.cluster.moves.methods,
+                **self._repairing.methods,
+                LEADS: self._hear,
+                "api": answer_api,
+            }
         )
         self._links.on_raft = replicas.step
         self._links.on_up = self._link_up
@@ -122,6 +131,8 @@ class ClusterNode:
                 nursery.start_soon(self._tick_forever, self._replicas)
                 nursery.start_soon(self.cluster.meta.run)
                 nursery.start_soon(self.cluster.moves.run)
+            if self._repairing is not None:
+                nursery.start_soon(self._repairing.run)
 
     async def leave(self) -> None:
         """Let others lead what this node leads; not for long, as they would do it by themselves."""

@@ -37,5 +37,17 @@ ACCOUNTS_LOOKED_UP_MAX: Final = 64
 # the oldest is dropped; whoever sent it does so again.
 EARLY_MESSAGES_MAX: Final = 1024
 
+# Entries that wait on a node until its lost messages are back. When there are more it takes no others; its
+# leader sends them again.
+REPAIR_HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+
+# One question for lost messages: ranges of seqs in it, messages and bytes in the answer. The rest is asked
+# for next.
+REPAIR_RANGES_MAX: Final = 256
+REPAIR_MESSAGES_MAX: Final = 512
+REPAIR_BYTES_MAX: Final = 256 * 1024
+# Streams that are repaired at the same time, with one question under way for each. The next one waits.
+REPAIRS_MAX: Final = 2
+
 # Snapshots that are being sent at the same time. Whoever wants another one waits until one is done with.
 SNAPSHOTS_SENT_MAX: Final = 4

@@ -42,6 +42,7 @@ HARD_STATE: Final = 4
 CUT: Final = 5
 MEMBERS: Final = 6
 INSTALL: Final = 7
+REPAIR: Final = 8
 
 HEADER_BYTES: Final = 24
 # The largest payload that can be configured, with room for its subject and header.

@@ -5,6 +5,7 @@
     MEMBERS     msgpack [term, voters, outgoing, learners, demoted]: an entry, which begins a term or changes
                 the members; with index 0 the members before the first entry
     INSTALL     the state up to the frame's index comes from another node (edged/store/install.py)
+    REPAIR      a message that this node had lost is back, or nobody has it (repair_records.py); index 0
 
 Rules: an entry has the term of the last MEMBERS entry at or before it. `decode` raises ValueError for other
 bytes.

@@ -406,17 +406,21 @@ class StreamMachine:
         return messages - log.message_count
 
     def _refill(self, command: Refill) -> Outcome:
+        fields = (command.seq, command.ts_ns, command.subject, command.header_bytes, command.data)
+        outcome = self.put_back(Message(*fields))
+        if not isinstance(outcome, Refused):
+            self._keep_limits(command.subject)
+        return outcome
+
+    def put_back(self, message: Message) -> Outcome:
         """Store a lost message again. Its id is not remembered: by now it should be outside the window."""
-        seq, ts_ns, subject, header_bytes, data = message = Message(
-            command.seq, command.ts_ns, command.subject, command.header_bytes, command.data
-        )
+        seq, ts_ns, subject, header_bytes, data = message
         if header_bytes > len(data):
             return Refused(stream_store_failed("the header block is longer than the message"))
         reason = self.log.refill(message, self.log.counted_bytes(len(subject), header_bytes, len(data)))
         if reason is not None:
             return Refused(stream_store_failed(reason))
         self.expiry.refilled(seq, expires_ns(ts_ns, data[:header_bytes]))
-        self._keep_limits(subject)
         return seq
 
     # --- consumers ---

@@ -27,6 +27,7 @@ from edged.core.commands import (
 )
 from edged.core.frame_twins import FrameBuffer
 from edged.core.frames import COMMAND
+from edged.core.repair_records import Repaired
 from edged.core.stream_machine import Outcome
 from edged.core.wire import Publish
 from edged.store.errors import StoreError
@@ -64,6 +65,14 @@ class Change(NamedTuple):
     done: Done
 
 
+class Mend(NamedTuple):
+    """What another node said of messages that are lost here. No command: it has no index."""
+
+    group: int
+    records: Sequence[Repaired]
+    done: Done
+
+
 class Batch:
     """Gathers until it is closed, is written once, and is then applied or refused."""
 
@@ -74,7 +83,7 @@ class Batch:
 
     def __init__(self, tag_bytes: int = 0, capacity: int = 0) -> None:
         self.buffer = FrameBuffer(tag_bytes, capacity)
-        self.entries: list[Appends | Change] = []
+        self.entries: list[Appends | Change | Mend] = []
         # What a Replication has to do when it is durable.
         self.work: list[Any] = []
         # Known when it is closed: its size then, its record but for how far the journal is, and how often

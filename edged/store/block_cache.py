@@ -34,7 +34,7 @@ class CacheFigures:
 class BlockCache:
     """Keeps what was used last, up to `bytes_max`."""
 
-    __slots__ = ("_bytes", "_entries", "_hits", "_lock", "_misses", "bytes_max")
+    __slots__ = ("_bytes", "_entries", "_hits", "_lock", "_misses", "beyond_repair", "bytes_max")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -43,6 +43,8 @@ class BlockCache:
         self._bytes = 0
         self._hits = 0
         self._misses = 0
+        # Blocks that were found to be beyond repair when somebody read them: which, by the path of a segment.
+        self.beyond_repair: dict[str, set[int]] = {}
 
     @staticmethod
     def new_owner() -> int:

@@ -5,6 +5,7 @@ Rules:
   of which nobody here knows whether they are committed.
 * Entries that come again are the same, written again at the beginning of a file: the last place counts.
   Entries that were cut off come with other content, and a CUT stands between.
+* While messages of the group are lost that other nodes may have, nothing is applied: entries wait.
 * A log in which something is missing ends there, whatever follows, until the journal says that it went on
   from there. It may lack what this node confirmed to others, which `is_rejoining` says.
 
@@ -183,6 +184,9 @@ class FoundLog:
         if index > self.last:
             self.stop()
             return
+        if group.lacks_messages:
+            # What is decided with a hole may come out differently than on the other nodes.
+            return
         waiting: list[FoundBlock] = []
         while self.blocks and self.blocks[-1].last > group.applied:
             waiting.append(self.blocks.pop())
@@ -213,9 +217,14 @@ class FoundLog:
         else:
             self.blocks.append(block)
 
-    def finish(self) -> None:
-        """At the end of the journal: let go of its bytes, but for those of entries that are not applied."""
+    def let_go(self) -> None:
+        """Let go of the bytes of the journal, but for those of entries that are not applied."""
         for place, block in enumerate(self.blocks):
-            if block.stretch is not None:
-                self.blocks[place] = replace(block, stretch=block.stretch.owned())
+            found = block.stretch
+            if found is not None and len(found.data) != found.end - found.offset:
+                self.blocks[place] = replace(block, stretch=found.owned())
+
+    def finish(self) -> None:
+        """At the end of the journal."""
+        self.let_go()
         self.group.next_index = self.last + 1

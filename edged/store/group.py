@@ -57,6 +57,13 @@ class Group:
         return isinstance(self.machine, StreamMachine) and bool(self.machine.log.lost)
 
     @property
+    def lacks_messages(self) -> bool:
+        """Whether messages of it are lost that another node may have."""
+        machine = self.machine
+        log = machine.log if isinstance(machine, StreamMachine) else None
+        return isinstance(log, StreamLog) and log.is_lacking
+
+    @property
     def last_seq(self) -> int:
         """The last seq of a stream's group."""
         machine = self.machine

@@ -16,7 +16,9 @@ from edged.core.batch_record import BatchRecord
 from edged.core.commands import Refill, decode
 from edged.core.consumer_machine import ConsumerMachine
 from edged.core.frame_twins import decode_append, scan
-from edged.core.frames import APPEND, BATCH, COMMAND, CUT, HARD_STATE, INSTALL, MEMBERS, Frame
+from edged.core.frames import APPEND, BATCH, COMMAND, CUT, HARD_STATE, INSTALL, MEMBERS, REPAIR, Frame
+from edged.core.message import Message
+from edged.core.repair_records import Repaired, decode_repaired
 from edged.core.replica_records import HardRecord, MembersRecord
 from edged.store.box import Box, Keyring
 from edged.store.checkpoint import (
@@ -47,6 +49,7 @@ _KINDS: Final = {
     CUT: "cut",
     MEMBERS: "members",
     INSTALL: "install",
+    REPAIR: "repair",
 }
 
 
@@ -266,7 +269,18 @@ def _body_fields(data: bytes, frame: Frame, asked: Asked) -> dict[str, Any]:
         return {"command": type(command).__name__, **values}
     if kind == HARD_STATE:
         return asdict(HardRecord.decode(body))
+    if kind == REPAIR:
+        return _repaired_fields(decode_repaired(body), asked)
     return asdict(MembersRecord.decode(body)) if kind == MEMBERS else {}
+
+
+def _repaired_fields(record: Repaired, asked: Asked) -> dict[str, Any]:
+    if not isinstance(record, Message):
+        return {"repair": type(record).__name__, **asdict(record)}
+    values = record._asdict()
+    data = values.pop("data")
+    values["payload_bytes"] = len(data) - record.header_bytes
+    return {**values, "data": data[:PAYLOAD_BYTES_MAX]} if asked.with_payload else values
 
 
 # --- checkpoints ---

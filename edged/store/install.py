@@ -56,6 +56,12 @@ class GroupState:
         return cls(term, MembersRecord.of_list(members), config, machine, log)
 
     @classmethod
+    def empty(cls, genesis: tuple[int, ...]) -> GroupState:
+        """Of a stream that nothing was ever done with."""
+        log = {"last_seq": 0, "last_ts_ns": 0, "segments": [], "lost": []}
+        return cls(0, MembersRecord(0, genesis), {}, {}, log)
+
+    @classmethod
     def in_checkpoint(cls, state: dict[str, Any], group: int) -> tuple[int, GroupState] | None:
         """What a checkpoint has of a group, and up to which entry; None if that is nothing."""
         saved = next((one for one in state.get("replicas", ()) if one[0] == group), None)
@@ -98,7 +104,8 @@ def _install_stream(store: Store, entry: StreamEntry, found: GroupState, file: i
     log = restore_log(store, entry.stream_id, found.log)
     entry.log = log
     machine = entry.group.machine = StreamMachine(log, found.config, log)
-    machine.restore(found.machine)
+    if found.machine:
+        machine.restore(found.machine)
     expect_expiries(machine, log)
     if isinstance(old, StreamLog):
         store.condemned += [[file + 1, segment.path] for segment in old.segments]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
@@ -38,10 +38,12 @@ from edged.core.frames import (
     INSTALL,
     MEMBERS,
     MORE,
+    REPAIR,
     Frame,
     append_flags,
 )
 from edged.core.publish_headers import MESSAGE_ID, fields_of
+from edged.core.repair_records import GivenUp, Repaired, decode_repaired
 from edged.core.replica_records import HardRecord, MembersRecord
 from edged.core.run_twins import run_of_frames, stretch_of
 from edged.core.stream_machine import Duplicate, Refused, StreamMachine
@@ -54,6 +56,7 @@ from edged.store.install import GroupState
 from edged.store.journal import START, Position
 from edged.store.journal_file import file_path
 from edged.store.journal_reader import Chain, Part, read_parts
+from edged.store.mending import put_back
 from edged.store.stretch import Stretch
 
 # Lets a state take the place of a group's: its index, what it is, and the file that says so.
@@ -191,6 +194,10 @@ class Replay:
             self.report.records += 1
         if damage:
             self._stop_logs()
+        for group in groups.values():
+            if group.found is not None and group.lacks_messages:
+                # Its entries wait: what else is in the file should not.
+                group.found.let_go()
 
     def _append_run(self, group: Group, part: Part, position: int) -> int:
         """Store the messages from this frame on in one go; how many could be."""
@@ -276,7 +283,7 @@ class Replay:
                 group.found.apply(report.index, _change)
                 if group.number == CATALOG:
                     self._take_early()
-                if group.found is None or group.found.is_broken:
+                if group.found is None or group.found.is_broken or group.lacks_messages:
                     continue
             if report.index > group.applied:
                 # Everything it speaks of stands before it in the journal: the rest is lost.
@@ -324,6 +331,8 @@ class Replay:
             group.found.cut(index, body)
         elif kind == INSTALL:
             self._install(group, index, body, part.number)
+        elif kind == REPAIR:
+            self._repair(group, decode_repaired(body), part.number)
         else:
             tag_bytes = self._chain.tag_bytes(part.number)
             stretch = Stretch(part.data, part.frames, position, stop, index, last, tag_bytes)
@@ -342,6 +351,17 @@ class Replay:
         found = GroupState.decode(body)
         self._install_state(group, index, found, file)
         group.found.reset(index, found.term, found.members)
+
+    def _repair(self, group: Group, record: Repaired, file: int) -> None:
+        """Lost messages came back, or this node gave its copy up."""
+        assert group.found is not None
+        if not isinstance(record, GivenUp):
+            put_back(group, record)
+        elif self._install_state is not None:
+            state = GroupState.empty(record.genesis)
+            self._install_state(group, 0, state, file)
+            group.found.reset(0, 0, state.members)
+            group.found.hard = replace(group.found.hard, is_rejoining=True)
 
     def _take_early(self) -> None:
         """Take what came before its group was known."""

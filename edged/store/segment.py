@@ -314,6 +314,7 @@ class Segment:
             # To try in vain costs much more than to read a good block, so the reason is kept in its place.
             if not self._sections.has_unread_sectors:
                 self._cache.put(key, error.what, _REASON_BYTES)
+            self._cache.beyond_repair.setdefault(self.path, set()).add(position)
             raise _lost(entry, error.what, self.path) from error
         if section.repaired:
             self.repaired_offsets.add(entry.offset)

@@ -18,14 +18,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edged.core.api_errors import STREAM_NOT_FOUND
-from edged.core.commands import Command, PutStream, Refill, RemoveStream
+from edged.core.commands import Command, PutStream, RemoveStream
 from edged.core.limits import UNSEALED_FILES_AT_START_MAX
-from edged.core.message import Message
 from edged.core.runs import FRAME_BYTES, PLAIN_BYTES
 from edged.core.stream_machine import Duplicate, MessageLog, Outcome, Refused, StreamMachine
 from edged.core.wire import Publish
 from edged.store.anew import end_anew
-from edged.store.batch import Appends, Batch, Change, Done
+from edged.store.batch import Appends, Batch, Change, Done, Mend
 from edged.store.block_cache import BlockCache
 from edged.store.checkpoint import CHECKPOINTS
 from edged.store.column_cache import ColumnCache
@@ -33,11 +32,12 @@ from edged.store.commit_line import CommitLine
 from edged.store.cycle import Border, Cycle
 from edged.store.errors import NotLeader, StoreBroken, StoreError, StoreFull
 from edged.store.files import File, Files
-from edged.store.group import CATALOG, Catalog, Group, MissingMessages, StreamEntry
+from edged.store.group import CATALOG, Catalog, Group, StreamEntry
 from edged.store.journal import START, Journal, Position
 from edged.store.journal_file import JOURNAL
 from edged.store.journal_reads import JournalReads
 from edged.store.memory_log import MemoryLog
+from edged.store.mending import Mending
 from edged.store.options import SYNC_ALWAYS, StoreOptions
 from edged.store.recovery import LOST_AND_FOUND, RecoveryReport, recover
 from edged.store.room import Room
@@ -61,7 +61,7 @@ class Append:
     data: bytes
 
 
-class Store(Upkeep):
+class Store(Upkeep, Mending):
     """Made by open()."""
 
     def __init__(
@@ -192,21 +192,6 @@ class Store(Upkeep):
             if is_in_memory
             else StreamLog(stream_id, reads.read_hot, reads.decode_frame, self.columns, reads.read_span)
         )
-
-    @property
-    def holes(self) -> list[MissingMessages]:
-        """The messages of all streams that are known to be lost, for who can get them elsewhere."""
-        return self.catalog.holes()
-
-    def add_refill(self, group: int, message: Message, done: Done) -> None:
-        """Let a lost message, from somebody who still has it, be part of the next batch."""
-        entry = self.catalog.streams[group]
-        try:
-            self.room.admit(entry, len(message.data), self.gathered_bytes, self.options.now_ns())
-        except StoreFull as error:
-            done(error)
-            return
-        self.add(group, Refill(*message), done)
 
     # --- committing ---
 
@@ -358,7 +343,10 @@ class Store(Upkeep):
             self._pass_border(batch)
         self.tail.add(batch.position.file, batch.position.offset, batch.buffer)
         for entry in batch.entries:
-            outcomes = self.apply(entry, batch.position)
+            if isinstance(entry, Mend):
+                outcomes = self.mend(entry, batch.position.file)
+            else:
+                outcomes = self.apply(entry, batch.position)
             if line.is_withholding:
                 line.withhold(entry.done, outcomes)
             else:

@@ -25,8 +25,8 @@ from edged.store.deleted import DeletedPositions
 from edged.store.errors import Damaged
 from edged.store.hot_places import DecodeFrame, HotPlaces, LivePlaces, ReadHot, ReadSpan
 from edged.store.log_part import LogPart
+from edged.store.losses import Losses
 from edged.store.message_index import LostRange
-from edged.store.message_reads import MessageReads
 from edged.store.sealed_part import DeadSeqs, SavedPart, SealedMessages, SealedPart
 
 UNREADABLE: Final = "it could not be read when it was to be moved"
@@ -44,7 +44,7 @@ class SegmentFigures:
     live_bytes: int
 
 
-class StreamLog(MessageReads):
+class StreamLog(Losses):
     """A log whose messages are in the journal and in segments."""
 
     def __init__(
@@ -289,6 +289,7 @@ class StreamLog(MessageReads):
     def _note_lost(self, lost: Sequence[LostRange]) -> None:
         self.lost.extend(lost)
         self.lost.sort()
+        self.missing_count += sum(one.last_seq - one.first_seq + 1 for one in lost)
         self._advance(self.first_seq)
 
     # --- checkpoints ---
@@ -312,6 +313,7 @@ class StreamLog(MessageReads):
                 if isinstance(part, SealedPart)
             ],
             "lost": [list(lost) for lost in self.lost],
+            **({"missing": self.missing_count} if self.missing_count else {}),
         }
 
     @classmethod
@@ -328,6 +330,7 @@ class StreamLog(MessageReads):
         """The log as it was. A segment that open_segment() finds Damaged is lost; the log goes on without."""
         log = cls(stream_id, read_hot, decode, columns, read_span)
         lost = [LostRange(*one) for one in snapshot["lost"]]
+        log.missing_count = snapshot.get("missing", 0)
         for path, seqs, live, deleted in sorted(snapshot["segments"], key=lambda entry: entry[1][0]):
             saved = SavedPart((seqs[0], seqs[1]), (live[0], live[1]), deleted)
             try:
@@ -335,10 +338,12 @@ class StreamLog(MessageReads):
             except Damaged:
                 if live[0]:
                     lost += _lost_of(saved, None, "its segment is damaged")
+                    log.missing_count += live[0]
                 continue
             part = log._restore_part(segment, saved)
             if part.live_count < live[0]:
                 lost += _lost_of(saved, part, "a part of its segment is damaged")
+                log.missing_count += live[0] - part.live_count
         log.last_seq = snapshot["last_seq"]
         log.last_ts_ns = snapshot["last_ts_ns"]
         log.lost = sorted(lost)
@@ -370,7 +375,11 @@ def moved_snapshot(
         seqs, live = [new.first_seq, new.last_seq], [new.count, new.message_bytes]
         segments.append([new.path, seqs, live, untouched])
     all_lost = sorted([*snapshot["lost"], *map(list, lost)])
-    return {**snapshot, "segments": segments, "lost": all_lost}
+    found = {**snapshot, "segments": segments, "lost": all_lost}
+    if lost:
+        missing_count = sum(one.last_seq - one.first_seq + 1 for one in lost)
+        found["missing"] = snapshot.get("missing", 0) + missing_count
+    return found
 
 
 def _lost_of(saved: SavedPart, part: SealedPart | None, reason: str) -> list[LostRange]:

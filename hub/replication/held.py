@@ -6,19 +6,23 @@ in the journal twice, when a new file was begun: the later place counts once it 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from edged.core.frames import MEMBERS
 from edged.core.replica_records import MembersRecord
 from edged.store.batch import Appends, Change
-from edged.store.errors import StoreError
+from edged.store.errors import StoreBroken, StoreError
 from edged.store.journal import Position
 from edged.store.stretch import Stretch
 from hub.replication.places import walk
+from hub.replication.records import record_of
 
 if TYPE_CHECKING:
     from edged.store.batch import Batch
     from edged.store.store import Store
+    from hub.raft.log import Log
+    from hub.replication.places import Places
 
 # A command or messages of this node, entries as frames, or an entry that names members.
 Content = Appends | Change | Stretch | MembersRecord
@@ -141,6 +145,23 @@ def add_members(batch: Batch, group: int, index: int, record: MembersRecord) -> 
     body = record.encode()
     for _ in range(2):
         batch.buffer.add(MEMBERS, group, index, body)
+
+
+def held_again(log: Log, places: Places, first: int, last: int) -> Iterator[Held]:
+    """Entries of a log, read from the journal. Raises StoreBroken."""
+    while first <= last:
+        block = log.take(first, 1)[0]
+        end = min(block.last, last)
+        if block.members is not None:
+            yield Held(first, end, record_of(block.members, block.term), None, 0, 0)
+        else:
+            found = places.stretches(first, end)
+            if found is None:
+                raise StoreBroken(f"entries {first} to {end} of a group cannot be read")
+            for file, origin, stretch in found:
+                start, stop = origin + stretch.offset, origin + stretch.end
+                yield Held(stretch.first, stretch.last, stretch, None, start, stop, file)
+        first = end + 1
 
 
 def framed(data: bytes, group: int, first: int, last: int, tag_bytes: int) -> Stretch:

@@ -23,7 +23,7 @@ from edged.core.frames import CUT, HARD_STATE, INSTALL
 from edged.core.replica_records import RESUMED, HardRecord
 from edged.core.stream_machine import StreamMachine
 from edged.store.batch import Appends, Change
-from edged.store.errors import LeadershipLost, StoreBroken, StoreError
+from edged.store.errors import LeadershipLost, StoreError
 from edged.store.group import PUT
 from edged.store.install import GroupState, install
 from edged.store.stretch import Stretch
@@ -33,7 +33,8 @@ from hub.raft.raft import Raft
 from hub.raft.role import NOBODY, Role
 from hub.replication.configuring import Configuring
 from hub.replication.filling import Filling
-from hub.replication.held import Held, add_members
+from hub.replication.held import Held, add_members, held_again
+from hub.replication.holes import Holes
 from hub.replication.places import Places
 from hub.replication.reads import Done, Reads
 from hub.replication.records import record_of, recovered_of
@@ -85,6 +86,7 @@ class Replica:
         self.known: tuple[NodeId, bool] = (NOBODY, False)
         self.planned_ms: int | None = None
         self.configuring = Configuring(store, self)
+        self.holes = Holes(replicas, self)
         self.raft = self._make_raft(recovered)
 
     def _make_raft(self, recovered: Recovered) -> Raft:
@@ -100,6 +102,7 @@ class Replica:
             must_rejoin=hard.is_rejoining,
         )
         raft.log.quorum_max = replicas.quorums_max.get(self.number)
+        raft.is_fit = self.holes.is_fit
         return raft
 
     # --- what the store asks ---
@@ -178,6 +181,8 @@ class Replica:
         raft = self.raft
         if self._is_resuming:
             self._resume()
+        if self.holes.apply_to > self.group.applied:
+            self.apply(self.holes.apply_to)
         while raft.has_ready and raft is self.raft:
             self._carry_out(raft.ready(self._replicas.now_ms()))
         if self.is_rejoining and not self.raft.must_rejoin:
@@ -344,6 +349,7 @@ class Replica:
             self._replicas.changed(number)
         if self.number in store.catalog.streams and store.catalog.listener is not None:
             store.catalog.listener(PUT, self.number)
+        self.holes.look()
         self._reads.answer_due()
 
     def _cut_durable(self, cut: int) -> None:
@@ -433,19 +439,8 @@ class Replica:
 
     def _hold_durable(self, first: int, last: int) -> None:
         """Read entries from the journal again that were cut off in memory only."""
-        while first <= last:
-            block = self.durable.take(first, 1)[0]
-            end = min(block.last, last)
-            if block.members is not None:
-                self._hold(Held(first, end, record_of(block.members, block.term), None, 0, 0))
-            else:
-                found = self.places.stretches(first, end)
-                if found is None:
-                    raise StoreBroken(f"entries {first} to {end} of group {self.number} cannot be read")
-                for file, origin, stretch in found:
-                    start, stop = origin + stretch.offset, origin + stretch.end
-                    self._hold(Held(stretch.first, stretch.last, stretch, None, start, stop, file))
-            first = end + 1
+        for held in held_again(self.durable, self.places, first, last):
+            self._hold(held)
 
     # --- entries that wait ---
 
@@ -473,7 +468,10 @@ class Replica:
         self._replicas.count_held(-held.size)
 
     def apply(self, index: int) -> None:
-        """Apply entries up to this one."""
+        """Apply entries up to this one; later, while messages are lost that what they do may depend on."""
+        self.holes.apply_to = index
+        if self.holes.is_there:
+            return
         while self.held and self.held[0].first <= index:
             held = self.held.popleft()
             self._let_go(held)

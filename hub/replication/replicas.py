@@ -15,8 +15,10 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from edged.core.frame_twins import FrameBuffer
+from edged.core.replica_records import MembersRecord
 from edged.store.batch import Appends
 from edged.store.found_log import FoundLog
+from edged.store.group import PUT
 from edged.store.options import SYNC_ALWAYS
 from edged.store.stretch import Stretch
 from hub.limits import EARLY_MESSAGES_MAX
@@ -90,6 +92,8 @@ class Replicas:
         self._held_bytes = 0
         # How many voters are enough in groups that are rescued; None in those that were.
         self.quorums_max: dict[int, int | None] = {}
+        # Those that lack messages.
+        self.holed: set[Replica] = set()
         self._void: list[Batch] = []
         # Whether a stream that the catalog configures otherwise is told so from here; False when whoever
         # serves it does that, as it may have to wait for what is on its way. New streams always are.
@@ -107,6 +111,9 @@ class Replicas:
             self._early.append((sender, group, message))
             return
         if type(message) is Append and message.blocks:
+            if replica.holes.is_full:
+                # Its sender tries again, as if it had got lost.
+                return
             try:
                 blocks = [
                     block
@@ -170,6 +177,7 @@ class Replicas:
         replica = self._replicas.pop(group, None)
         if replica is not None:
             self._touched.pop(replica, None)
+            self.holed.discard(replica)
             replica.end()
             if group in self.store.groups:
                 self.store.groups[group].replica = None
@@ -206,6 +214,33 @@ class Replicas:
         self.quorums_max[group] = quorum_max
         replica.raft.set_quorum_max(quorum_max, self.now_ms())
         self._happened(replica)
+
+    def set_repairing(self, group: int, is_repairing: bool) -> None:
+        """Say whether other nodes are asked for messages of a group; this one does not lead it meanwhile."""
+        replica = self._replicas.get(group)
+        if replica is not None:
+            replica.holes.is_repairing = is_repairing
+            self.mended(group)
+
+    def mended(self, group: int) -> None:
+        """Lost messages are back, or given up: go on if those were all."""
+        replica = self._replicas.get(group)
+        if replica is not None:
+            replica.holes.look()
+            self._happened(replica)
+
+    def begin_anew(self, group: int) -> None:
+        """This node's copy of a group is void by now: rejoin, and get another from whoever leads."""
+        replica, target = self._replicas.get(group), self.store.groups.get(group)
+        if replica is None or target is None:
+            return
+        genesis = MembersRecord(0, self.store.catalog.streams[group].genesis)
+        hard = replace(replica.hard, is_rejoining=True)
+        self.end(group)
+        target.found = FoundLog(target, genesis, hard)
+        self._happened(self._adopt(target))
+        if self.store.catalog.listener is not None:
+            self.store.catalog.listener(PUT, group)
 
     def leader(self, group: int) -> NodeId:
         """Who leads a group; 0 while nobody is known to."""
@@ -297,6 +332,7 @@ class Replicas:
         assert group.found is not None
         replica = self._replicas[group.number] = Replica(self, group, group.found)
         group.found, group.replica = None, replica
+        replica.holes.look()
         self.touch(replica)
         waiting = [one for one in self._early if one[1] == group.number]
         if waiting:
@@ -350,8 +386,8 @@ class Replicas:
 
     @property
     def held_bytes(self) -> int:
-        """How much waits for other nodes."""
-        return self._held_bytes
+        """How much waits for other nodes; not what waits for a repair here, as nobody is to wait for that."""
+        return self._held_bytes - sum(replica.holes.waiting_bytes for replica in self.holed)
 
     def count_held(self, size: int) -> None:
         """So much more waits, or less."""
@@ -385,6 +421,8 @@ class Replicas:
         gone = frozenset(files)
         for replica in self._replicas.values():
             replica.forget(gone)
+            # What could not be read when it was to be moved is lost from now on.
+            replica.holes.look()
         self.snapshots.checkpointed()
 
     def _by_replica(self, batches: Sequence[Batch]) -> dict[Replica, list[Work]]:

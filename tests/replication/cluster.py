@@ -22,6 +22,9 @@ from edged.store.options import StoreOptions
 from edged.store.store import Store
 from hub.raft.members import Members
 from hub.raft.options import RaftOptions
+from hub.replication.questions import Question, answer
+from hub.replication.repair import Repair
+from hub.replication.repairs import Repairs
 from hub.replication.replicas import Replicas
 from tests.lab.crash_states import CrashStates
 from tests.lab.fake_disk import FakeDisk
@@ -48,6 +51,9 @@ class Node:
         self.is_flush_planned = False
         self.planned_us = 0
         self.options: dict[str, Any] = {}
+        self.repairs: Repairs
+        # What becomes of answers that this node gives to others.
+        self.twist: Callable[[dict[str, Any]], dict[str, Any]] = lambda document: document
 
     def start(self) -> None:
         cluster = self.cluster
@@ -78,6 +84,8 @@ class Node:
             self.replicas.begin(CATALOG, Members(frozenset(cluster.genesis)))
         cluster.started(self)
         cluster.after(0, self.flush, boot)
+        self.repairs = Repairs(self.replicas, lambda repair: None, self._repaired)
+        cluster.after(cluster.random.randint(0, 100_000), self.look_for_holes, boot, set())
 
     def wake(self) -> None:
         if not self.is_flush_planned:
@@ -142,6 +150,55 @@ class Node:
         if self.store is not None and boot == self.boot:
             self.replicas.step(sender, group, message)
 
+    # --- messages that are lost here ---
+
+    def look_for_holes(self, boot: int, active: set[int]) -> None:
+        if self.store is None or boot != self.boot:
+            return
+        self.repairs.look()
+        for group, repair in self.repairs.under_way.items():
+            if group not in active:
+                active.add(group)
+                repair.begin_round()
+                self.ask(boot, active, repair)
+        self.cluster.after(100_000, self.look_for_holes, boot, active)
+
+    def ask(self, boot: int, active: set[int], repair: Repair) -> None:
+        if self.store is None or boot != self.boot:
+            return
+        asked = repair.ask()
+        if asked is None:
+            repair.end_round(lambda: active.discard(repair.group))
+            self.wake()
+            return
+        node, question = asked
+
+        def next_one() -> None:
+            self.cluster.after(1000, self.ask, boot, active, repair)
+
+        def arrive(answered: dict[str, Any] | None) -> None:
+            if self.store is None or boot != self.boot:
+                return
+            if answered is None:
+                repair.failed("no answer")
+                next_one()
+            else:
+                repair.answered(question, answered, next_one)
+                self.wake()
+
+        self.cluster.call(self, node, question.document(), arrive)
+
+    def answer(self, document: dict[str, Any]) -> dict[str, Any] | None:
+        """What this node has of what another one lost."""
+        if self.store is None:
+            return None
+        found = answer(self.store, Question.of_document(document))
+        return None if found is None else self.twist(found.document())
+
+    def _repaired(self, repair: Repair) -> None:
+        self.cluster.begun_anew += repair.has_begun_anew
+        self.cluster.repaired[self.node] = self.cluster.repaired.get(self.node, 0) + repair.put_back
+
     def stop(self, *, is_power_cut: bool) -> None:
         """Be gone from one moment to the next."""
         if self.store is None:
@@ -180,6 +237,9 @@ class Cluster:
         # What (group, applied index) was like when it was first seen.
         self.seen: dict[tuple[int, int], Any] = {}
         self.messages_sent = 0
+        # How many messages came back, by node.
+        self.repaired: dict[int, int] = {}
+        self.begun_anew = 0
         self.is_checking = True
         # How likely old journal files are sealed when they could be.
         self.cycling = 0.5
@@ -222,6 +282,16 @@ class Cluster:
         if boot == sender.boot:
             receiver.receive(receiver.boot, sender.node, group, message)
 
+    def call(
+        self, sender: Node, to: int, document: Any, arrive: Callable[[dict[str, Any] | None], None]
+    ) -> None:
+        """Ask a node, which may not answer."""
+        links = {(sender.node, to), (to, sender.node)}
+        is_lost = bool(links & self.cut_links) or self.random.random() < self.drop
+        answered = None if is_lost else self.nodes[to].answer(document)
+        delay_us = self.random.randint(100, 100 + 2 * self.delay_us)
+        self.after(delay_us if answered is not None else 200_000, arrive, answered)
+
     def suspect(self, gone: int) -> None:
         """The others see that their links to a node broke."""
         for node in self.up():
@@ -248,7 +318,7 @@ class Cluster:
         if store is None or not self.is_checking:
             return
         for number, entry in store.catalog.streams.items():
-            if entry.group.replica is None:
+            if entry.group.replica is None or entry.group.lacks_messages:
                 continue
             state = state_of(store, number)
             before = self.seen.setdefault((number, entry.group.applied), state)

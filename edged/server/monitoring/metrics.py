@@ -89,6 +89,12 @@ class ServerCollector(Collector):
         is_healthy = healthz(server, HealthzOptions()).status == 200
         yield _gauge("edged_healthy", "1 when /healthz says ok.", int(is_healthy))
         yield _gauge("edged_lame_duck", "1 while clients are sent away.", int(server.is_lame_duck))
+        holes = server.jetstream.store.holes if server.jetstream is not None else []
+        yield _gauge(
+            "edged_lost_seqs",
+            "Seqs of streams whose messages this node has lost and does not have back.",
+            sum(hole.last_seq - hole.first_seq + 1 for hole in holes),
+        )
         requests = CounterMetricFamily(
             "edged_http_requests", "Requests to the monitoring port.", labels=["path"]
         )
