@@ -18,7 +18,7 @@ from edged.core.api_errors import ApiFailure
 from edged.core.commands import PEERS
 from edged.core.stream_config import StreamConfig
 from edged.ports import CallFailed
-from hub.documents import Document, group_document, replicas_of
+from hub.documents import Document, group_document, raft_group_name, replicas_of
 from hub.identity import peer_name
 from hub.leaders import NOBODY, Leaders
 from hub.links.control import CallFailed as LinkFailed
@@ -89,11 +89,13 @@ class HubCluster:
         return peer is not None and peer.is_up
 
     def _active_ns(self, node: NodeId) -> int:
-        """How long ago a node was heard of, at most."""
+        """How long ago something was heard of a node; 0 if that was never."""
         peer = self._links.peers.get(node)
-        if peer is None or peer.is_up:
+        if peer is None:
             return 0
-        return max(0, self._server.now_ns() - peer.since_ns)
+        if peer.control is not None:
+            return max(1, self._server.monotonic_ns() - peer.control.heard_ns)
+        return max(1, self._server.now_ns() - peer.since_ns)
 
     def _leader_changed(self, group: int) -> None:
         self._led_since_ns[group] = self._server.now_ns()
@@ -120,12 +122,16 @@ class HubCluster:
     def cluster_document(self, group: int) -> Document:
         """Who has a group, as infos show it."""
         name = self._cluster_name
-        if not self._replicas.has(group):
+        status = self._replicas.status(group) if self._replicas.has(group) else None
+        if status is None or (group != META and len(status.members.everyone) == 1):
+            # One node alone has nobody to agree with: there is nothing to show of a group.
             return {"name": name, "leader": self.leader_name(group)}
-        status = self._replicas.status(group)
         replicas = replicas_of(status, self.name_of, self.is_up, self._active_ns)
-        since_ns = self._led_since_ns.get(group, 0)
-        return group_document(name, group, status, self.leader_name(group), since_ns, replicas)
+        catalog = self.jetstream.store.catalog
+        stream = catalog.streams.get(group) or catalog.elsewhere.get(group)
+        group_name = "_meta_" if stream is None else raft_group_name(group, stream.config)
+        led = self.leader_name(group), self._led_since_ns.get(group, 0)
+        return group_document(name, group_name, *led, self._server.system_account_name or "", replicas)
 
     @property
     def _cluster_name(self) -> str:

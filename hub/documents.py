@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from edged.core.gotime import format_rfc3339
 from hub.identity import peer_name
-from hub.raft.members import Members, NodeId
+from hub.raft.members import NodeId
 
 Document = dict[str, Any]
 CURRENT_ENTRIES: Final = 100
 """Who lacks no more than this, and was heard of, is as good as current: something is always under way."""
 
 
-def raft_group_name(group: int, members: Members) -> str:
-    """The name of a group, in the way of nats-server: how many copies, and what tells groups apart."""
-    return "_meta_" if group == 0 else f"S-R{len(members.voters)}F-{group:08d}"
+def raft_group_name(group: int, config: Mapping[str, Any]) -> str:
+    """The name of a stream's group, in nats-server's way: copies, storage, what tells it from others."""
+    kind = "M" if config.get("storage") == "memory" else "F"
+    return f"S-R{config.get('num_replicas') or 1}{kind}-{group:08d}"
 
 
 def replicas_of(
@@ -46,15 +47,20 @@ def replicas_of(
 
 
 def group_document(
-    cluster: str, group: int, status: Any, leader: str, leader_since_ns: int, replicas: list[Document]
+    cluster: str,
+    group_name: str,
+    leader: str,
+    leader_since_ns: int,
+    system_account: str,
+    replicas: list[Document],
 ) -> Document:
     """The `cluster` field of stream and consumer infos."""
-    document: Document = {"name": cluster, "raft_group": raft_group_name(group, status.members)}
+    document: Document = {"name": cluster, "raft_group": group_name}
     if leader:
         document["leader"] = leader
         document["leader_since"] = format_rfc3339(leader_since_ns)
     document["system_account"] = True
-    document["traffic_account"] = "$SYS"
+    document["traffic_account"] = system_account
     if replicas:
         document["replicas"] = replicas
     return document

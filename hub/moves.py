@@ -19,7 +19,7 @@ import trio
 
 from edged.core import api_errors
 from edged.core.api_errors import ApiFailure
-from edged.core.commands import BEFORE, PEERS, TARGET, PutStream
+from edged.core.commands import BEFORE, PEERS, TARGET, PutStream, assigned_to
 from edged.core.stream_config import Placement, StreamConfig
 from edged.ports import CallFailed
 from edged.store.errors import StoreError
@@ -153,10 +153,8 @@ class Moves:
 
     async def begin(self, group: int, peers: list[NodeId]) -> None:
         """Let a stream move to these nodes. Raises StoreError."""
-        found = self._found(group)
-        before = found.config.get(BEFORE) or found.config[PEERS]
-        both = [*peers, *(node for node in found.config[PEERS] if node not in peers)]
-        await self._put(group, {**found.config, PEERS: both, TARGET: peers, BEFORE: before})
+        config = self._found(group).config
+        await self._put(group, {**config, **assigned_to(config, peers)})
 
     async def cancel(self, group: int) -> None:
         """Let a stream stay where it was. Raises ApiFailure."""

@@ -2,13 +2,14 @@
 
 Rules: a node is chosen only if it is there, has JetStream, has room, and fits the tags and the cluster that
 were asked for. Those with the fewest streams come first, then those with the most room. Who has the stream
-already stays, as long as it fits: moving costs more than an uneven load. With `unique_tag`, no two of the
+already stays, as long as it fits: moving costs more than an uneven load. If not all of them can, the first
+ones do. With `unique_tag`, no two of the
 chosen nodes share a tag that begins with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -74,11 +75,14 @@ class NoPlacement(Exception):  # noqa: N818 - says what happened
         return ", ".join(["no suitable peers for placement", *(text for is_so, text in reasons if is_so)])
 
 
-def place(wish: Wish, nodes: Iterable[NodeFacts], now: Collection[NodeId] = ()) -> list[NodeId]:
+def place(wish: Wish, nodes: Iterable[NodeFacts], now: Sequence[NodeId] = ()) -> list[NodeId]:
     """The nodes for a stream that is on those of `now`; the one to lead comes first. Raises NoPlacement."""
     trouble = NoPlacement()
     fitting = [node for node in nodes if _fits(wish, node, node.node in now, trouble)]
-    fitting.sort(key=lambda node: (node.node not in now, node.streams, -_free_bytes(wish, node), node.node))
+    rank = {node: number for number, node in enumerate(now)}
+    fitting.sort(
+        key=lambda node: (rank.get(node.node, len(now)), node.streams, -_free_bytes(wish, node), node.node)
+    )
     chosen: list[NodeFacts] = []
     taken: set[str] = set()
     for node in fitting:

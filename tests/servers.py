@@ -95,8 +95,8 @@ def _log_tail(log_path: Path) -> str:
 
 
 def is_replaced(name: str) -> bool:
-    """Tell whether `EDGED_UNDER_TEST` puts another program in the place of edged."""
-    return name == "edged" and "EDGED_UNDER_TEST" in os.environ
+    """Tell whether `EDGED_UNDER_TEST` puts another program in the place of edged, at the hub too."""
+    return name in ("edged", "edged-hub") and "EDGED_UNDER_TEST" in os.environ
 
 
 def find_binary(name: str) -> Path:

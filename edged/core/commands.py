@@ -53,6 +53,18 @@ BEFORE: Final = "edged.before"
 ASSIGNED: Final = frozenset((PEERS, TARGET, BEFORE))
 
 
+def assigned_to(stored: Config, nodes: list[int]) -> Config:
+    """What a configuration says of where a stream is that is to be on these nodes from now on.
+
+    Those it leaves have it until the members of its group have changed: they may be needed to decide that.
+    """
+    here: list[int] = stored[PEERS]
+    if TARGET not in stored and set(nodes) == set(here):
+        return {PEERS: here}
+    both = [*nodes, *(node for node in here if node not in nodes)]
+    return {PEERS: both, TARGET: nodes, BEFORE: stored.get(BEFORE) or here}
+
+
 class UnknownCommand(ValueError):  # noqa: N818 - says what happened
     """A command with a tag that this version does not know."""
 

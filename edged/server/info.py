@@ -64,7 +64,7 @@ class Info:
             "client_id": connection.cid,
             "client_ip": connection.transport.remote_ip,
             "nonce": connection.nonce.decode() if connection.nonce is not None and not is_connected else "",
-            "cluster": options.cluster.name if options.cluster is not None else "",
+            "cluster": self._cluster_name(),
             "domain": options.jetstream.domain if options.jetstream is not None else "",
             "connect_urls": [] if is_websocket else list(self.connect_urls),
             "ws_connect_urls": list(self.websocket_connect_urls) if is_websocket else [],
@@ -77,6 +77,10 @@ class Info:
         }
         always = ("go", "headers", "max_payload", "port", "proto")
         return {key: value for key, value in document.items() if value or key in always}
+
+    def _cluster_name(self) -> str:
+        cluster = self.server.options.cluster
+        return (cluster.name or "") if cluster is not None else ""
 
     def requester(self, connection: ClientConnection, is_shared: bool) -> bytes:
         """The Nats-Request-Info of a client: who it is and where, or only its account."""
@@ -94,6 +98,7 @@ class Info:
             "ver": connection.fields.version,
             "rtt": connection.rtt_ns,
             "server": self.server.name,
+            "cluster": self._cluster_name(),
             "issuer_key": identity.issuer_key if identity is not None else "",
             "name_tag": identity.name_tag if identity is not None else "",
             "tags": list(identity.tags) if identity is not None else [],

@@ -95,6 +95,8 @@ class ControlLink(Connection):
         # The node that dialled, which decides when there are two links between the same nodes.
         self.dialler = dialler
         self.rtt_ns = 0
+        # When something came from the other end, by the clock that only goes forward.
+        self.heard_ns = server.monotonic_ns()
         self.raft_dropped = 0
         # Whether it is in the list of those that are flushed at the end of the turn.
         self.is_listed = False
@@ -202,6 +204,7 @@ class ControlLink(Connection):
     # --- input ---
 
     def received(self, chunk: memoryview | bytes) -> None:
+        self.heard_ns = self.server.monotonic_ns()
         try:
             for kind, body in self._reader.feed(chunk):
                 self._dispatch(kind, body)

@@ -327,6 +327,8 @@ class Replicas:
                 self.campaign(group)
         elif replica is not None:
             self.touch(replica)
+            # It may be that other nodes are to have it.
+            self.on_members(group)
 
     def _adopt(self, group: Group) -> Replica:
         assert group.found is not None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edged.server.monitoring.answers import BadRequest
+from edged.server.monitoring.answers import NotMeant
 from edged.server.monitoring.healthz import HealthzOptions, healthz
 from edged.server.monitoring.jsz import JszOptions, jetstream_figures, jsz
 from edged.store.group import CATALOG
@@ -134,7 +134,7 @@ async def test_monitoring_tells_who_leads_what(hub: FakeHub) -> None:
     ]
     assert "stream_detail" not in account
     assert jsz(hub.nodes[1].server, JszOptions(leader_only=True))["streams"] == 1
-    with pytest.raises(BadRequest, match="filtered response: not leader"):
+    with pytest.raises(NotMeant, match="filtered response: not leader"):
         jsz(hub.nodes[2].server, JszOptions(leader_only=True))
     assert jetstream_figures(hub.nodes[2].server)["meta"]["leader"] == "n1"
 

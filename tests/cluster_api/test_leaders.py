@@ -211,6 +211,25 @@ async def test_direct_gets_are_answered_by_the_leader(hub: FakeHub) -> None:
     assert hub.forwarded[-1] == (3, 2, b"$JS.API.DIRECT.GET.S.s.a")
 
 
+async def test_a_direct_get_that_nobody_answers_is_not_passed_on(hub: FakeHub) -> None:
+    client = await _stream(hub, leader=2)
+    client.publish("$JS.API.DIRECT.GET.S.s.a", reply="inbox")
+    assert not hub.forwarded
+
+
+async def test_a_mirror_on_another_node_answers_direct_gets_for_its_origin(hub: FakeHub) -> None:
+    client = await _stream(hub, leader=2, allow_direct=True)
+    await client.ask("s.a", b"one")
+    mirror = {"name": "M", "mirror": {"name": "S"}, "mirror_direct": True, "num_replicas": 3}
+    hub.placement = [1, 2, 3]
+    await client.api("STREAM.CREATE.M", mirror)
+    await hub.until(lambda: hub.leading("M").log.message_count == 1)
+    await client.api("STREAM.UPDATE.S", R3)
+    _, _, header_bytes, data = await client.ask("$JS.API.DIRECT.GET.S.s.a")
+    assert data[header_bytes:] == b"one" and b"Nats-Stream: M" in data
+    assert hub.forwarded[-1] == (3, 1, b"$JS.API.DIRECT.GET.S.s.a")
+
+
 async def test_followers_hear_of_deliveries_with_the_next_tick(hub: FakeHub) -> None:
     client = await _stream(hub)
     await _consumer(client)

@@ -6,7 +6,10 @@ What is expected was seen with three nats-servers, version 2.15.1.
 from __future__ import annotations
 
 import trio
+import trio.testing
 
+from edged.core.commands import BEFORE, PEERS, TARGET
+from edged.server.jetstream.cluster_calls import answer_call
 from tests.cluster_api.fake_cluster import Client, FakeHub
 
 R3 = {"name": "S3", "subjects": ["s3.>"], "num_replicas": 3}
@@ -67,6 +70,43 @@ async def test_refusals_are_those_of_nats_server(hub: FakeHub) -> None:
     assert await client.refused("CONSUMER.INFO.S1.c") == (10014, "consumer not found")
 
 
+async def test_that_there_is_no_such_stream_is_said_before_a_request_is_read(hub: FakeHub) -> None:
+    client = Client(hub, 2)
+    for name in ("STREAM.INFO.NO", "STREAM.PURGE.NO", "STREAM.MSG.GET.NO", "CONSUMER.UNPIN.NO.c"):
+        assert await client.refused(name, {"nonsense": 1}) == (10059, "stream not found"), name
+    assert (await client.refused("CONSUMER.LIST.NO", {"nonsense": 1}))[0] == 10025
+
+
+async def test_requests_are_counted_where_they_are_asked(hub: FakeHub) -> None:
+    client = Client(hub, 3)
+    for _ in range(4):
+        await client.refused("STREAM.INFO.NO")
+    counted = (await client.api("INFO"))["api"]
+    assert (counted["total"], counted["errors"]) == (4, 4)
+    assert (await Client(hub, 2).api("INFO"))["api"]["total"] == 0
+
+
+async def test_a_stream_that_gets_fewer_copies_has_all_of_them_until_its_group_has_agreed(
+    hub: FakeHub,
+) -> None:
+    client = Client(hub, 2)
+    await client.api("STREAM.CREATE.S3", R3)
+    hub.elect(hub.group("S3"), 3)
+    await client.api("STREAM.UPDATE.S3", {**R3, "num_replicas": 1})
+    await client.api("STREAM.UPDATE.S3", {**R3, "num_replicas": 1, "max_msgs": 5})
+    for node in hub.nodes.values():
+        (entry,) = node.store.catalog.streams.values()
+        assert set(entry.config[PEERS]) == set(entry.config[BEFORE]) == {1, 2, 3}
+        assert entry.config[TARGET] == [3], "the leader stays"
+        assert entry.config["max_msgs"] == 5
+
+
+async def test_no_stream_is_promised_more_than_a_node_has(hub: FakeHub) -> None:
+    client = Client(hub, 2)
+    await client.api("STREAM.CREATE.S1", R1)
+    assert (await client.refused("STREAM.UPDATE.S1", {**R1, "max_bytes": 1 << 40}))[0] == 10047
+
+
 async def test_a_stream_is_changed_and_removed_everywhere(hub: FakeHub) -> None:
     hub.placement = [3, 1, 2]
     client = Client(hub, 2)
@@ -83,6 +123,25 @@ async def test_a_stream_is_changed_and_removed_everywhere(hub: FakeHub) -> None:
     assert (await client.api("STREAM.NAMES"))["streams"] is None
     for node in hub.nodes.values():
         assert not node.store.catalog.streams and not node.jetstream.by_group
+
+
+async def test_a_stream_is_removed_when_its_leader_knows_it(hub: FakeHub) -> None:
+    hub.placement = [3, 1, 2]
+    client = Client(hub, 2)
+    await client.api("STREAM.CREATE.S3", R3)
+    group, leader = hub.group("S3"), hub.nodes[3].jetstream
+    answered = trio.Event()
+
+    async def ask() -> None:
+        await answer_call(leader, {"what": "gone", "group": group})
+        answered.set()
+
+    hub.nursery.start_soon(ask)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not answered.is_set()
+    await client.api("STREAM.DELETE.S3")
+    await answered.wait()
+    assert (1, 3, "gone") in hub.calls and group not in leader.by_group
 
 
 async def test_consumers_are_answered_for_by_the_leader_of_their_stream(hub: FakeHub) -> None:

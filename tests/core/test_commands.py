@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from edged.core import commands
 from edged.core.commands import (
+    BEFORE,
     COMMAND_BYTES_MAX,
     CONFIG_DEPTH_MAX,
+    PEERS,
     SEQS_MAX,
+    TARGET,
     TEXT_BYTES_MAX,
     Ack,
     Command,
@@ -34,6 +37,7 @@ from edged.core.commands import (
     Skip,
     Terminate,
     UnknownCommand,
+    assigned_to,
     decode,
     encode,
 )
@@ -273,3 +277,15 @@ def test_config_that_contains_itself_is_not_written() -> None:
 def test_every_field_has_a_check() -> None:
     names = {field.name for known in get_args(Command) for field in fields(known)}
     assert names == set(commands._CHECKS)
+
+
+def test_a_stream_that_moves_is_on_the_nodes_it_leaves_until_it_has_moved() -> None:
+    here = {"name": "S", PEERS: [1, 2, 3]}
+    assert assigned_to(here, [2]) == {PEERS: [2, 1, 3], TARGET: [2], BEFORE: [1, 2, 3]}
+    assert assigned_to(here, [2, 4]) == {PEERS: [2, 4, 1, 3], TARGET: [2, 4], BEFORE: [1, 2, 3]}
+    assert assigned_to(here, [3, 1, 2]) == {PEERS: [1, 2, 3]}
+
+
+def test_a_stream_that_is_sent_elsewhere_while_it_moves_knows_where_it_was() -> None:
+    moving = {PEERS: [2, 1, 3], TARGET: [2], BEFORE: [1, 2, 3]}
+    assert assigned_to(moving, [1, 2, 3]) == {PEERS: [1, 2, 3], TARGET: [1, 2, 3], BEFORE: [1, 2, 3]}

@@ -163,6 +163,17 @@ JETSTREAM = (
     Rule("*", "server.flags", TYPE, "what servers of one cluster may expect of each other"),
 )
 
+# Clusters. Which node does what is chance: names of nodes and groups are masked (TEXT_KINDS of normalise.py).
+CLUSTERS = (
+    Rule("*", "**.replicas.#.active", TYPE, "how long a node was silent"),
+    Rule("*", "**.replicas.#.current", TYPE, "what was sent a moment ago may still be on its way"),
+    Rule("*", "**.replicas.#.lag", DROP, "there while something is on its way"),
+    Rule("*", "**.replicas.#.peer", TYPE, "the id of a node"),
+    Rule("*", "**.cluster.leader_since", DROP, "not there for a moment after a leader was elected"),
+    Rule("API.CONSUMER", "**.cluster", TYPE, "at a hub a consumer is in the group of its stream"),
+    Rule("*", "alternates", SORT, "walks a map"),
+)
+
 # Errors.
 ERRORS = (Rule("ERROR", "error.description", TYPE, "the words of the JSON parser"),)
 
@@ -181,6 +192,7 @@ RULES: tuple[Rule, ...] = (
     *SUBSCRIPTIONS,
     *ACCOUNTS,
     *JETSTREAM,
+    *CLUSTERS,
     *ERRORS,
     *INSIDE,
     *ANYWHERE,

@@ -5,9 +5,14 @@ Pure: takes what the runner recorded, gives back text for a person.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
+# A line that says what a script does; what follows is the answer.
+STEP = re.compile(r"[A-Z]>|close |http ")
+CLUSTER = re.compile(r'( *)"cluster": (\{|"<object>",)$')
+COPIES = re.compile(r' *"num_replicas": \d,$')
 COLUMN_CHARS = 96
 CONTEXT_LINES = 12
 
@@ -37,6 +42,53 @@ def difference(reference: Transcript, subject: Transcript) -> str | None:
     if reference.lines != subject.lines:
         return _failure("the answers differ", reference, subject)
     return None
+
+
+def difference_from_either(clustered: Transcript, alone: Transcript, subject: Transcript) -> str | None:
+    """None when each step was answered as by one of the references, else that step side by side with both.
+
+    The second one is a single server, which shows nothing of a cluster.
+    """
+    if alone.stopped or alone.missing:
+        return difference(clustered, subject)
+    said = _by_step(subject.lines)
+    in_cluster, by_one = _by_step(clustered.lines), _by_step(alone.lines)
+    for place, lines in enumerate(said):
+        is_clustered = place < len(in_cluster) and lines == in_cluster[place]
+        is_alone = place < len(by_one) and _unclustered(lines) == _unclustered(by_one[place])
+        if not is_clustered and not is_alone:
+            message = f"the answers to step {place} differ"
+            ours = Transcript(subject.server, _unclustered(lines))
+            theirs = Transcript("alone", _unclustered(by_one[place]) if place < len(by_one) else [])
+            return f"{_failure(message, clustered, subject)}\n\n{_failure(message, theirs, ours)}"
+    if len(said) not in (len(in_cluster), len(by_one)):
+        return _failure("the script ended at another step", clustered, subject)
+    return None
+
+
+def _by_step(lines: list[str]) -> list[list[str]]:
+    """A transcript, cut before each line that says what was asked."""
+    found: list[list[str]] = [[]]
+    for line in lines:
+        if STEP.match(line):
+            found.append([])
+        found[-1].append(line)
+    return found
+
+
+def _unclustered(lines: list[str]) -> list[str]:
+    """The same without what documents say of a cluster, and of the number of copies."""
+    kept: list[str] = []
+    end = ""
+    for line in lines:
+        if end:
+            end = "" if line.rstrip(",") == end else end
+        elif opening := CLUSTER.match(line):
+            end = f"{opening.group(1)}}}" if line.endswith("{") else ""
+        elif not COPIES.match(line):
+            # What was asked is the same but for the number of copies, and is cut off where it is long.
+            kept.append(line.partition(" = ")[0] if STEP.match(line) else line)
+    return kept
 
 
 def _failure(message: str, reference: Transcript, subject: Transcript) -> str:

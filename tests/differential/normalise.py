@@ -20,7 +20,7 @@ ZERO_TIME = "0001-01-01T00:00:00Z"
 
 OWN_SUBJECTS = ("$SYS.", "_R_.")
 # Documents whose fields are compared in their order: what clients print is what they got.
-ORDERED = ("API", "ADVISORY")
+ORDERED = ("API", "API.CONSUMER", "ADVISORY")
 # A time in a header; how many digits it has is chance, and with it the size of the header.
 TIME_HEADER = re.compile(rb"(Nats-Time-Stamp|Nats-Schedule-Next): \d{4}-[^\r]*")
 IDENTITY_HEADER = re.compile(rb"(Nats-Stream-Identity): [0-9A-Za-z]{8}(?=\r)")
@@ -32,6 +32,8 @@ TEXT_KINDS = (
     (re.compile(r"_R_\.[A-Za-z0-9]{6,}(\.[A-Za-z0-9]+)?"), "<service-reply>"),
     (re.compile(r"(Error decoding \w+ for '[^']*'): .*"), r"\1: <reason of the number parser>"),
     (re.compile(r"(\$JS\.ACK\.\S+?\.\d+\.\d+\.\d+)\.\d{19}\."), r"\1.<ns>."),
+    (re.compile(r"^node-\d$"), "<node>"),
+    (re.compile(r"\b[SC]-(R\d[FM])-[0-9A-Za-z]{8}\b"), r"<group \1>"),
     (re.compile(r"^[0-9A-Za-z]{22}$"), "<unique-id>"),
     (re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"), "<time>"),
     (re.compile(r"^(\d+[ydhms])*\d+(\.\d+)?(s|ms|µs|ns)$"), "<duration>"),

@@ -246,7 +246,8 @@ class _Player:
             self._connection(name).send(b"SUB asked.> asked\r\n")
         self._publish(publish, " asked.it")
         frames = [self._connection(name).frame() for _ in range(count)]
-        self._record_frames(name, frames, steps.Reading(json="API"))
+        table = "API.CONSUMER" if ".CONSUMER." in publish.arguments else "API"
+        self._record_frames(name, frames, steps.Reading(json=table))
 
     def _sync(self, name: str, reading: steps.Reading) -> None:
         connection = self._connection(name)

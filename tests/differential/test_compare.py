@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.differential.compare import Transcript, difference
+from tests.differential.compare import Transcript, difference, difference_from_either
 from tests.differential.connection import Frame, cut_frame
 
 STREAM = (
@@ -69,3 +69,39 @@ def test_a_case_that_does_not_show_its_fact_fails_even_when_both_agree() -> None
 def test_a_script_that_hangs_against_the_reference_fails_even_when_both_hang() -> None:
     stopped = Transcript("one", ["stopped: x"], stopped="x")
     assert difference(stopped, Transcript("two", ["stopped: x"], stopped="x")) is not None
+
+
+IN_CLUSTER = [
+    'A> request x = {"num_replicas":3,"name":"S"}',
+    "A< MSG",
+    "   {",
+    '     "cluster": {',
+    "     },",
+    "   }",
+]
+ALONE = [
+    'A> request x = {"name":"S"}',
+    "A< MSG",
+    "   {",
+    '     "cluster": {',
+    '       "leader"',
+    "     },",
+    "   }",
+]
+
+
+@pytest.mark.parametrize(
+    ("clustered", "alone", "said", "is_alike"),
+    [
+        (["A> a", "1", "A> b", "2"], ["A> a", "x", "A> b", "y"], ["A> a", "1", "A> b", "y"], True),
+        (["A> a", "1", "A> b", "2"], ["A> a", "x", "A> b", "y"], ["A> a", "1", "A> b", "z"], False),
+        (["A> a", "1", "A> b", "2"], ["A> a", "1", "A> b", "2"], ["A> a", "1"], False),
+        (["A> a", "1"], ALONE, IN_CLUSTER, True),
+        (["A> a", "1"], [*ALONE[:-1], '     "more"', "   }"], IN_CLUSTER, False),
+    ],
+)
+def test_each_step_is_answered_as_in_a_cluster_or_alone(
+    clustered: list[str], alone: list[str], said: list[str], is_alike: bool
+) -> None:
+    found = difference_from_either(*(Transcript("s", lines) for lines in (clustered, alone, said)))
+    assert (found is None) is is_alike

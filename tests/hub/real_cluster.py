@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.servers import RunningServer, start_server
+from tests.servers import POLL_INTERVAL_S, START_DEADLINE_S, RunningServer, start_server
 
-CONFIGURATION = """
+# What makes a node of a server.
+MEMBERSHIP = """
 server_name: {name}
-jetstream {{ store_dir: "{directory}", max_file_store: 256MB, max_memory_store: 64MB {settings} }}
 cluster {{ name: HUB, listen: "127.0.0.1:{port}", routes: [{routes}] }}
-accounts {{ $SYS {{ users: [{{ user: system, password: "s" }}] }} }}
-{more}
+"""
+# What a cluster is for. `${directory}` is that of the node.
+JETSTREAM = """
+jetstream { store_dir: "${directory}/store", max_file_store: 256MB, max_memory_store: 64MB }
+accounts { $SYS { users: [{ user: system, password: "s" }] } }
 """
 
 
@@ -58,6 +65,18 @@ class ClusterNode:
             self.server.stop()
             self.server = None
 
+    def meta_cluster(self) -> dict[str, Any]:
+        """The group of all nodes, as this one shows it over HTTP."""
+        assert self.server is not None and self.server.http_port is not None
+        connection = http.client.HTTPConnection(
+            self.server.host, self.server.http_port, timeout=START_DEADLINE_S
+        )
+        try:
+            connection.request("GET", "/jsz")
+            return dict(json.loads(connection.getresponse().read()).get("meta_cluster") or {})
+        finally:
+            connection.close()
+
     @property
     def url(self) -> str:
         """Where clients connect."""
@@ -80,26 +99,33 @@ class RealCluster:
         """Where the nodes that run take clients."""
         return [node.url for node in self.nodes if node.server is not None]
 
+    def wait_leader(self) -> ClusterNode:
+        """Who leads the catalog, once all nodes say the same of that and everybody is there."""
+        until = time.monotonic() + START_DEADLINE_S
+        while True:
+            seen = {node.name: node.meta_cluster() for node in self.nodes}
+            leader, *others = {meta.get("leader") for meta in seen.values()}
+            if leader and not others:
+                replicas = seen[leader].get("replicas") or ()
+                if len(replicas) == len(seen) - 1 and all(one["current"] for one in replicas):
+                    return self.named(leader)
+            if time.monotonic() > until:
+                raise AssertionError(f"the nodes do not agree on who leads: {seen}")
+            time.sleep(POLL_INTERVAL_S)
+
 
 @contextmanager
 def real_cluster(
-    program: str, directory: Path, count: int = 3, settings: str = "", more: str = ""
+    program: str, directory: Path, count: int = 3, text: str = JETSTREAM, prefix: str = "n"
 ) -> Iterator[RealCluster]:
-    """Nodes that are started together, and stopped at the end."""
+    """Nodes that are started together, and stopped at the end; `text` is the configuration of each."""
     ports = free_ports(count)
     routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in ports)
     nodes = []
     for number, port in enumerate(ports, 1):
-        home = directory / f"n{number}"
-        text = CONFIGURATION.format(
-            name=f"n{number}",
-            directory=home / "store",
-            port=port,
-            routes=routes,
-            settings=settings,
-            more=more,
-        )
-        nodes.append(ClusterNode(program, f"n{number}", home, text))
+        name = f"{prefix}{number}"
+        membership = MEMBERSHIP.format(name=name, port=port, routes=routes)
+        nodes.append(ClusterNode(program, name, directory / name, membership + text))
     cluster = RealCluster(nodes)
     try:
         for node in nodes:

@@ -45,6 +45,11 @@ def test_node_that_has_the_stream_keeps_it_while_it_is_away_or_full() -> None:
     assert set(place(Wish(3, bytes_max=500), nodes, now=[1, 2, 3])) == {1, 2, 3}
 
 
+def test_of_the_nodes_that_have_the_stream_the_first_ones_keep_it() -> None:
+    assert place(Wish(1), [node(1), node(2), node(3)], now=[3, 1, 2]) == [3]
+    assert place(Wish(2), [node(1), node(2), node(3)], now=[2, 3, 1]) == [2, 3]
+
+
 def test_preferred_node_comes_first_if_it_is_chosen() -> None:
     assert place(Wish(3, preferred="n3"), THREE)[0] == 3
     assert place(Wish(1, preferred="n9"), THREE) == [1]

@@ -178,6 +178,33 @@ def test_request_finds_its_responder_and_queue_members_share_across_nodes(cluste
     run(scenario)
 
 
+def test_stream_gets_fewer_copies_and_more_again_and_goes_on(cluster: RealCluster) -> None:
+    async def scenario() -> None:
+        client = await connect(cluster.urls[0])
+        js = client.jetstream()
+        await make_stream(client)
+        for number, replicas in enumerate((3, 1, 3), 1):
+            config = StreamConfig(name="ORDERS", subjects=["ORDERS.>"], num_replicas=replicas)
+            await until(lambda config=config: js.update_stream(config))
+
+            async def settled(replicas: int = replicas) -> None:
+                found = await js.stream_info("ORDERS")
+                others = (found.cluster and found.cluster.replicas) or []
+                if len(others) != replicas - 1 or not all(one.current for one in others):
+                    raise TimeoutError(f"{replicas} copies are asked for: {found.cluster}")
+
+            await until(settled)
+            ack = await until(lambda: js.publish("ORDERS.new", b"x"))
+            assert ack.seq == number
+        for url in cluster.urls:
+            reader = await connect(url)
+            assert len(await contents(reader, "ORDERS")) == 3
+            await reader.close()
+        await client.close()
+
+    run(scenario)
+
+
 def test_streams_of_one_node_are_found_from_everywhere_and_removed(cluster: RealCluster) -> None:
     async def scenario() -> None:
         clients = [await connect(url) for url in cluster.urls]

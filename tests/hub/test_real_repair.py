@@ -15,6 +15,7 @@ from tests.hub.test_real_cluster import connect, contents, make_stream, run, unt
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
+SMALL_FILES = 'jetstream { store_dir: "${directory}/store", max_file_store: 256MB, journal_file_size: 1MiB }'
 MESSAGES = 48
 # Incompressible, so that a few messages complete the smallest journal file.
 PAYLOADS = [b"%d " % number + os.urandom(64 * 1024) for number in range(MESSAGES)]
@@ -25,7 +26,7 @@ def segments_of(node: ClusterNode) -> list[Path]:
 
 
 def test_a_node_that_lost_its_segments_gets_them_back_and_serves_them_as_leader(tmp_path: Path) -> None:
-    with real_cluster("edged-hub", tmp_path, settings=", journal_file_size: 1MiB") as cluster:
+    with real_cluster("edged-hub", tmp_path, text=SMALL_FILES) as cluster:
 
         async def scenario() -> None:
             client = await nats.connect(cluster.urls, max_reconnect_attempts=-1, reconnect_time_wait=0.05)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edged.core import api_errors
+from edged.core import api_errors, headers
 from edged.core.api_errors import ApiFailure
 from edged.core.commands import RemoveStream
 from edged.core.stream_bounds import StreamBounds
 from edged.core.stream_config import StreamConfig
+from edged.server.account import unanswered
 from edged.server.jetstream.account_limits import bounds_of, keep_limits
 from edged.server.jetstream.consumer_advisories import consumer_action
 from edged.server.jetstream.consumers.door import ConsumerDoor
@@ -22,6 +23,7 @@ from edged.store.errors import StoreError
 from edged.store.group import CATALOG
 
 if TYPE_CHECKING:
+    from edged.core.twins import Outbox
     from edged.core.wire import Publish
     from edged.server.account import Account
     from edged.server.jetstream.jetstream import JetStream
@@ -145,6 +147,29 @@ class AccountStreams:
             return False
         cluster.forward(node, self.account.name, message)
         return True
+
+    def unanswered(self, origin: Outbox | None, message: Publish) -> None:
+        """Tell whoever asked that nobody answers, also if another node has passed the message on."""
+        subject, reply, _, _ = message
+        if origin is not None and origin.is_route and reply is not None:
+            block = headers.encode([(b"Nats-Subject", subject)], b"503")
+            self.account.publish(reply, None, block, len(block))
+        else:
+            unanswered(origin, subject, reply)
+
+    def pass_on_direct(self, name: bytes, message: Publish) -> bool:
+        """Let a node that can answer a direct get have it; False if none can."""
+        if self.jetstream.cluster is None:
+            return False
+        wanted = name.partition(b".")[0].decode("utf-8", "replace")
+        group = self.group_of(wanted)
+        if group and self.stored(group).get("allow_direct"):
+            return self.pass_on(name, message)
+        for one in self.configs().values():
+            is_mirror = one.mirror_direct and one.mirror is not None and one.mirror.name == wanted
+            if is_mirror and self.pass_on(one.name.encode(), message):
+                return True
+        return False
 
     def configs(self) -> dict[str, StreamConfig]:
         """The configurations of all streams, as the catalog has them; of those too that other nodes have."""

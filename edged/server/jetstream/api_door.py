@@ -98,13 +98,14 @@ class ApiDoor:
             if name.startswith(DIRECT_GET):
                 wanted = name[len(DIRECT_GET) + 1 :]
                 if not (
-                    self._direct_get.answer(account, wanted, message) or account.pass_on(wanted, message)
+                    self._direct_get.answer(account, wanted, message)
+                    or account.pass_on_direct(wanted, message)
                 ):
-                    unanswered(origin, message[0], message[1])
+                    account.unanswered(origin, message)
             elif name.startswith(NEXT_MESSAGE):
                 wanted = name[len(NEXT_MESSAGE) :]
                 if not (account.consumer_door.pull(wanted, message) or account.pass_on(wanted, message)):
-                    unanswered(origin, message[0], message[1])
+                    account.unanswered(origin, message)
             else:
                 self._note(account, name, message, origin)
 

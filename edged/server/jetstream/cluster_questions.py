@@ -10,6 +10,7 @@ Nothing here changes anything.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,8 @@ async def answer_question(jetstream: JetStream, body: Body) -> Body:
     what = body["what"]
     if what == "describe":
         return await _describe(jetstream, body)
+    if what == "gone":
+        return await _gone(jetstream, body["group"])
     if what in ("origin", "read", "release"):
         return await answer_reader(_led(jetstream, body["group"]), body)
     found = [_led(jetstream, group) for group in body["groups"]]
@@ -65,6 +68,14 @@ async def _describe(jetstream: JetStream, body: Body) -> Body:
                 break
             await change.wait()
     return {"document": None}
+
+
+async def _gone(jetstream: JetStream, group: int) -> Body:
+    """Answer when a stream is served here no more."""
+    with trio.move_on_after(LEADERLESS_S):
+        while group in jetstream.by_group:
+            await jetstream.change.wait()
+    return {}
 
 
 def _runs_as_asked(stream: Stream, config: Body | None) -> bool:
@@ -108,6 +119,14 @@ async def ask_leader(jetstream: JetStream, group: int, body: Body, answered: str
             with trio.move_on_after(LEADERLESS_S):
                 await change.wait()
     raise ApiFailure(api_errors.CLUSTER_NOT_AVAILABLE)
+
+
+async def wait_gone(jetstream: JetStream, node: int, group: int) -> None:
+    """Wait until the node that led a stream which is removed answers for it no more, but not for long."""
+    with trio.move_on_after(LEADERLESS_S), suppress(CallFailed):
+        # Who cannot be reached answers nobody.
+        if node:
+            await ask(jetstream, node, {"what": "gone", "group": group})
 
 
 async def describe(jetstream: JetStream, group: int, config: Body | None = None) -> Body:

@@ -8,11 +8,12 @@ Streams that nobody tells of are named as missing.
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any, Final
 
 from edged.core import api_errors
 from edged.core.api_errors import ApiFailure
-from edged.core.commands import CREATED, PEERS, PutStream, RemoveStream
+from edged.core.commands import ASSIGNED, CREATED, PEERS, PutStream, RemoveStream, assigned_to
 from edged.core.stream_config import StreamConfig, StreamRequest
 from edged.core.stream_rules import check_create
 from edged.core.stream_update_rules import ConsumerUse, check_update
@@ -20,7 +21,7 @@ from edged.ports import Cluster
 from edged.server.jetstream import consumer_api, stream_api
 from edged.server.jetstream.account_limits import NOTHING, limits_document, limits_of
 from edged.server.jetstream.api_request import ApiRequest, Document
-from edged.server.jetstream.cluster_questions import ask_leader, ask_leaders, describe
+from edged.server.jetstream.cluster_questions import ask_leader, ask_leaders, describe, wait_gone
 from edged.store.group import CATALOG
 from edged.version import API_LEVEL
 
@@ -58,7 +59,12 @@ async def update(request: ApiRequest) -> Document:
     config = check_update(
         known,
         asked.config,
-        account.bounds(asked.config.num_replicas),
+        # No stream is promised more than a node has.
+        replace(
+            account.bounds(asked.config.num_replicas),
+            server_file_bytes_max=jetstream.options.max_store,
+            server_memory_bytes_max=jetstream.options.max_memory,
+        ),
         configs,
         pedantic=asked.pedantic,
         consumers=await _uses(request, group) if group else (),
@@ -66,9 +72,13 @@ async def update(request: ApiRequest) -> Document:
     )
     assert known is not None, "checked above"
     stream_id, before = account.identity(group)
-    stored = {**config.document(), CREATED: before.get(CREATED, 0), PEERS: before[PEERS]}
+    stored = {**config.document(), CREATED: before.get(CREATED, 0)}
+    stored |= {name: value for name, value in before.items() if name in ASSIGNED}
     if config.num_replicas != known.num_replicas or config.placement != known.placement:
-        stored[PEERS] = _cluster(request).place(config, before[PEERS])
+        # Of the nodes that have it the leader is the last to be taken away.
+        leader = _cluster(request).leader(group)
+        here = sorted(before[PEERS], key=lambda node: node != leader)
+        stored |= assigned_to(before, _cluster(request).place(config, here))
     await jetstream.commit(CATALOG, PutStream(group, stream_id, account.account.name, name, stored))
     return await describe(jetstream, group, stored)
 
@@ -79,7 +89,9 @@ async def delete(request: ApiRequest) -> Document:
     group = request.account.group_of(request.arguments[0])
     if not group:
         raise ApiFailure(api_errors.STREAM_NOT_FOUND)
+    leader = _cluster(request).leader(group)
     await request.jetstream.commit(CATALOG, RemoveStream(group))
+    await wait_gone(request.jetstream, leader, group)
     return {"success": True}
 
 
@@ -120,6 +132,7 @@ async def account_info(request: ApiRequest) -> Document:
 def consumer_listing(request: ApiRequest) -> Document:
     """The consumers of a stream with everything about them. A stream that is not there has none."""
     if not request.account.group_of(request.arguments[0]):
+        request.options(consumer_api.PAGE)
         return {"total": 0, "offset": 0, "limit": consumer_api.LIST_LIMIT, "consumers": []}
     return consumer_api.listing(request)
 

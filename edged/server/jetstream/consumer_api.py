@@ -33,7 +33,7 @@ LIST_LIMIT: Final = 256
 NAMES_LIMIT: Final = 1024
 NAME_CHANCE_BYTES: Final = 16
 
-_PAGE: Final = Structure("server.JSApiConsumersRequest", {"offset": INT})
+PAGE: Final = Structure("server.JSApiConsumersRequest", {"offset": INT})
 _PAUSE: Final = Structure("server.JSApiConsumerPauseRequest", {"pause_until": TIME})
 _UNPIN: Final = Structure("server.JSApiConsumerUnpinRequest", {"group": TEXT})
 _RESET: Final = Structure("server.JSApiConsumerResetRequest", {"seq": UINT64})
@@ -184,7 +184,7 @@ def _consumer(request: ApiRequest) -> Consumer:
 
 
 def _page(request: ApiRequest, limit: int) -> tuple[list[Consumer], Document]:
-    options = request.options(_PAGE)
+    options = request.options(PAGE)
     stream: Stream = request.stream()
     consumers = stream.consumers.public()
     offset = min(max(0, options.get("offset", 0)), len(consumers))

@@ -93,7 +93,7 @@ async def delete(request: ApiRequest) -> Document:
 
 def _missing(stream: Stream, seq: int) -> ApiError:
     """Why there is no such message, as the two kinds of stores of nats-server tell it."""
-    if not stream.entry.is_in_memory:
+    if stream.config.storage != "memory":
         if seq > stream.log.last_seq:
             return api_errors.stream_message_delete_failed("stream store EOF")
         if seq < stream.log.first_seq:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from edged.core import api_errors
 from edged.core.api_errors import ApiError
 from edged.core.frames import HEADER_SIZE_MASK
 from edged.core.message import Message
@@ -136,7 +137,9 @@ class OriginReader:
             return self.origin
         self._detach()
         if isinstance(found, ApiError):
-            self._error = found
+            # Who leads the origin is asked first, which is no error unless it lasts.
+            is_asked = found is api_errors.CLUSTER_NOT_AVAILABLE and not self._retry_s
+            self._error = None if is_asked else found
             self._try_later(LOOK_FIRST_S, LOOK_LAST_S)
             return None
         self._error = None

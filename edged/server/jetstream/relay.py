@@ -20,8 +20,9 @@ import trio
 from edged.core import api_errors
 from edged.core.limits import API_CALLS_MAX, API_HOPS_MAX
 from edged.ports import CallFailed
-from edged.server.jetstream.api_request import ApiRequest
+from edged.server.jetstream.api_request import ApiRequest, Document
 from edged.server.jetstream.api_service import Reply, refused, serve
+from edged.server.jetstream.stream_first import missing_stream
 from edged.store.errors import LeadershipLost, NotLeader
 from edged.store.group import CATALOG
 
@@ -81,8 +82,11 @@ class Relay:
         """The answer; None if nobody leads who could give it."""
         node = self._node_for(request)
         if node == self._cluster.node:
+            missing = missing_stream(request)
+            if missing is not None:
+                return refused(request, missing)
             try:
-                return await serve(request, self._lock_for(request))
+                return _told(request, await serve(request, self._lock_for(request)))
             except NotLeader:
                 return None
             except LeadershipLost:
@@ -94,7 +98,11 @@ class Relay:
         except CallFailed:
             return None if request.endpoint.is_reading else refused(request, api_errors.CLUSTER_NOT_AVAILABLE)
         request.answer_headers.extend((bytes(key), bytes(value)) for key, value in answer["headers"])
-        return Reply(answer["document"], answer["is_failed"])
+        document: Document | None = answer["document"]
+        if document is not None and "api" in document:
+            # What clients of this node have asked, and not those of the one that answers.
+            document["api"] |= {"total": request.account.requests, "errors": request.account.errors}
+        return Reply(document, answer["is_failed"])
 
     async def answers_of_others(self, request: ApiRequest, tell: Callable[[Reply], None]) -> None:
         """What all other nodes say to a request that each answers for itself, as they say it."""
@@ -128,6 +136,13 @@ class Relay:
         if not request.endpoint.is_meta and request.arguments:
             stream = request.account.streams.get(request.arguments[0])
         return self._jetstream.catalog_lock if stream is None else stream.lock
+
+
+def _told(request: ApiRequest, reply: Reply) -> Reply:
+    """What a client hears of it: whoever speaks to a consumer that is not there hears nothing."""
+    error = (reply.document or {}).get("error")
+    is_nobody = request.endpoint.is_private and error == api_errors.CONSUMER_NOT_FOUND.document()
+    return Reply(None, is_failed=True) if is_nobody else reply
 
 
 def _passed_on(request: ApiRequest, hops: int) -> Body:

@@ -21,7 +21,7 @@ from edged.core import api_errors
 from edged.core.api_errors import ApiError, ApiFailure
 from edged.core.archive_parts import ArchiveError, ArchiveLimits
 from edged.core.archive_reader import ArchiveContents, ArchiveMessages, ArchiveSurvey
-from edged.core.commands import CREATED, PEERS, Configure, PutStream, RemoveStream, Skip
+from edged.core.commands import CREATED, PEERS, Configure, PutStream, RemoveStream, Skip, assigned_to
 from edged.core.frames import INTERNAL
 from edged.core.gojson_shapes import INT, TIME, UINT64, ListOf, Structure
 from edged.core.message import Message
@@ -230,7 +230,7 @@ class Restore:
                     await consumers.make(consumer, jetstream.store.stream(group).log.last_seq)
                 stored = {**config.document(), CREATED: contents.created_ns or jetstream.now_ns()}
                 if cluster is not None:
-                    stored[PEERS] = cluster.place(config, bare[PEERS])
+                    stored |= assigned_to(bare, cluster.place(config, bare[PEERS]))
                     await jetstream.commit(group, Configure(stored))
                 await jetstream.commit(CATALOG, PutStream(*identity, stored))
                 stream = self._account.stream(config.name)

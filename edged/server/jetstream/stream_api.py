@@ -118,7 +118,19 @@ def info(request: ApiRequest) -> Document:
         if total:
             page = {"total": total, "offset": offset, "limit": SUBJECTS_LIMIT}
     details = StateDetails(subjects, bool(options.get("deleted_details")))
-    return {**page, **described(stream, details=details)}
+    return {**page, **described(stream, details=details, alternates=_alternates(request))}
+
+
+def _alternates(request: ApiRequest) -> list[Document]:
+    """Which streams of a cluster hold the same: the stream and its mirrors; none if it has none."""
+    server, name = request.jetstream.server, request.arguments[0]
+    if request.jetstream.cluster is None or server.options.cluster is None:
+        return []
+    configs = request.account.configs()
+    mirrors = [one.name for one in configs.values() if one.mirror is not None and one.mirror.name == name]
+    domain = request.jetstream.options.domain
+    place = {**({"domain": domain} if domain else {}), "cluster": server.options.cluster.name or ""}
+    return [{"name": one, **place} for one in (name, *mirrors)] if mirrors else []
 
 
 async def delete(request: ApiRequest) -> Document:

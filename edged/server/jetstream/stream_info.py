@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +30,12 @@ class StateDetails:
     with_deleted: bool = False
 
 
-def described(stream: Stream, with_cluster: bool = True, details: StateDetails | None = None) -> Document:
+def described(
+    stream: Stream,
+    with_cluster: bool = True,
+    details: StateDetails | None = None,
+    alternates: Sequence[Document] = (),
+) -> Document:
     """What STREAM.INFO shows. In a cluster it is always shown who has the stream."""
     document: Document = {
         "config": with_server(stream.config, NATS_VERSION).document(),
@@ -46,6 +51,8 @@ def described(stream: Stream, with_cluster: bool = True, details: StateDetails |
     elif with_cluster:
         document["cluster"] = {"leader": stream.jetstream.server.name}
     document.update(stream.origins.described())
+    if alternates:
+        document["alternates"] = list(alternates)
     document["ts"] = format_rfc3339(stream.jetstream.server.now_ns())
     return document
 

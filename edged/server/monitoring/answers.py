@@ -31,6 +31,10 @@ class BadRequest(Exception):  # noqa: N818 - says what happened
         self.status = status
 
 
+class NotMeant(BadRequest):
+    """A request for some servers, of which this one is none; who asked all of them is not told."""
+
+
 class Rows(Generic[T]):
     """A page of things to be described one by one, so that a page of 65,000 is never in memory as text."""
 

@@ -17,7 +17,7 @@ from edged.core.gotime import format_rfc3339
 from edged.server.jetstream.account_limits import NOTHING
 from edged.server.jetstream.figures import server_figures, stream_figures, used_bytes
 from edged.server.jetstream.resources import is_enabled, store_directory, with_shares
-from edged.server.monitoring.answers import BadRequest, Document, shown
+from edged.server.monitoring.answers import Document, NotMeant, shown
 from edged.server.monitoring.gojson import nanoseconds
 from edged.server.monitoring.parameters import Kind, option
 from edged.server.monitoring.totals import accounts_of
@@ -52,12 +52,12 @@ class JszOptions:
 
 
 def jsz(server: Server, options: JszOptions) -> Document:
-    """The document. BadRequest when only a leader should answer and this server is none."""
+    """The document. NotMeant when only a leader should answer and this server is none."""
     jetstream = server.options.jetstream
     cluster = server.jetstream.cluster if server.jetstream is not None else None
     is_leader = jetstream is not None and (cluster is None or cluster.leads(CATALOG))
     if options.leader_only and not is_leader:
-        raise BadRequest("filtered response: not leader")
+        raise NotMeant("filtered response: not leader")
     accounts = jetstream_accounts(server)
     document: Document = {
         **_stats(server, len(accounts)),

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from edged.server.jetstream.resources import is_enabled
-from edged.server.monitoring import BadRequest, Monitor
+from edged.server.monitoring import BadRequest, Monitor, NotMeant
 from edged.server.system.envelope import FAILED, Document, Envelope
 from edged.server.system.request import Options, Request, concerns
 
@@ -174,6 +174,9 @@ class MonitoringServices:
             return
         try:
             data = describe(options)
+        except NotMeant:
+            # Whoever is meant answers: a client that waits for one answer takes the first.
+            return
         except BadRequest as refusal:
             self._envelope.refuse(request, FAILED, refusal.text, has_data=True)
             return

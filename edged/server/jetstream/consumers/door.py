@@ -137,7 +137,7 @@ class ConsumerDoor:
                     break
             else:
                 if not self._streams.pass_on(ack_subject.stream_of(subject), messages[place]):
-                    unanswered(origin, subject, reply)
+                    self._streams.unanswered(origin, messages[place])
                 place += 1
 
     def _flow_arrived(
