@@ -95,6 +95,7 @@ class Repairing:
             question = Question.of_document(body)
         except ValueError as error:
             raise CallFailed(str(error)) from error
+        self._replicas.asked(sender, question.group)
         found = answer(self._replicas.store, question)
         if found is None:
             raise CallFailed("there is no copy of that stream here")

@@ -6,6 +6,8 @@ messages, lost}`: how far the other node is, up to which seq it answers here, th
 checksum, and which ranges it has lost itself. Of every other seq up to `to` and `last_seq` it has no
 message.
 
+A question without ranges only says that the copy of a node began anew.
+
 Rules: an answer is bounded, and says how far it goes. What comes from another node is checked here, once,
 and is typed behind that. A message whose checksum is not its own is not believed, and neither is the rest of
 that answer.

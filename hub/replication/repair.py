@@ -11,6 +11,7 @@ Rules:
 * That a message is gone elsewhere may mean that it was deleted by a command which this node has yet to
   apply, and what that command comes to depends on the message. Where the number of messages that were lost
   says so, the copy of this node is given up as a whole, and comes anew from whoever leads.
+* A copy is given up, too, when so much of a segment is bad that it cannot even be said what was in it.
 * What no node has is given up when all other members have said in one round that they lost it, too. Until
   then it is asked for again: whoever did not answer may have it.
 * What comes back is durable before it counts. What a committed command deleted meanwhile is refused then.
@@ -58,6 +59,8 @@ class Repair:
         self._absent: list[range] = []
         self._is_other_ahead = False
         self.has_begun_anew = False
+        # Whether so much of a segment is bad that it cannot even be said what was in it.
+        self._is_index_bad = False
         self._look()
 
     @property
@@ -74,7 +77,13 @@ class Repair:
     @property
     def is_over(self) -> bool:
         """Whether nothing is missing that somebody may have."""
-        return not self.wanted()
+        return not self._is_index_bad and not self.wanted() and not self._is_unheard
+
+    @property
+    def _is_unheard(self) -> bool:
+        """Whether whoever leads may not know yet that this copy began anew, and be silent as all is well."""
+        log, leader = self._log, self._replicas.leader(self.group)
+        return self.has_begun_anew and log is not None and leader == NOBODY
 
     def wanted(self) -> list[range]:
         """The seqs that are missing, in order."""
@@ -82,12 +91,16 @@ class Repair:
         if log is None:
             return []
         unreadable = (range(seq, seq + 1) for seq in self._unreadable if _is_unreadable(log, seq))
-        return sorted([*log.lacking(), *unreadable], key=lambda seqs: seqs.start)
+        return list(_joined([*log.lacking(), *unreadable]))
 
     def _look(self) -> None:
         log = self._log
         if log is not None:
-            found = unreadable_seqs(log, self._replicas.store.cache.beyond_repair)
+            damaged = self._replicas.store.cache.beyond_repair
+            try:
+                found = list(unreadable_seqs(log, damaged))
+            except (StoreError, OSError):
+                found, self._is_index_bad = [], True
             self._unreadable = [seq for seq in found if seq not in self._given_up]
 
     # --- rounds ---
@@ -107,7 +120,7 @@ class Repair:
         while self._nodes:
             entry = self.entry
             ranges = tuple(_from(self.wanted(), self._from_seq))[:REPAIR_RANGES_MAX]
-            if entry is not None and ranges:
+            if entry is not None and (ranges or (self._is_unheard and not self._from_seq)):
                 return self._nodes[0], Question(self.group, entry.stream_id, entry.group.applied, ranges)
             self._next_node()
         return None
@@ -140,6 +153,9 @@ class Repair:
         if log is None or entry is None:
             done()
             return
+        status = self._replicas.status(self.group)
+        # A copy that nobody else has is kept, whatever it is like.
+        self._is_index_bad = self._is_index_bad and len(status.members.everyone) > 1
         absent = list(_common(log.lacking(), self._absent))
         nowhere = [] if self._is_open else list(_without(log.lacking(), absent))
         records: list[Repaired] = [Settled(seqs.start, seqs.stop - 1, True) for seqs in nowhere]
@@ -148,8 +164,8 @@ class Repair:
             self._given_up.update(seq for seq in self._unreadable if _is_unreadable(log, seq))
             self._unreadable = []
         is_one_deleted = log.missing_count > sum(map(len, nowhere))
-        if absent and self._is_other_ahead and is_one_deleted:
-            if self._replicas.status(self.group).leader not in (NOBODY, self._replicas.node):
+        if self._is_index_bad or (absent and self._is_other_ahead and is_one_deleted):
+            if status.leader not in (NOBODY, self._replicas.node):
                 self._begin_anew(entry.genesis, done)
                 return
         else:
@@ -160,7 +176,7 @@ class Repair:
     def _begin_anew(self, genesis: tuple[int, ...], done: Callable[[], None]) -> None:
         def stored(outcomes: Sequence[Outcome] | StoreError) -> None:
             if not isinstance(outcomes, StoreError):
-                self.has_begun_anew = True
+                self.has_begun_anew, self._is_index_bad = True, False
                 self._replicas.begin_anew(self.group)
             done()
 
@@ -171,7 +187,7 @@ class Repair:
     def _believed(self, question: Question, answer: Answer) -> list[Message]:
         """The messages of an answer. Raises ValueError if it does not belong to the question."""
         asked = question.ranges
-        if answer.to < asked[0].start:
+        if asked and answer.to < asked[0].start:
             raise ValueError("it says nothing")
         seqs = [message.seq for message in answer.messages]
         if seqs != sorted(set(seqs)) or (seqs and seqs[-1] > answer.to):
@@ -197,7 +213,10 @@ class Repair:
     def _check_listed(self, message: Message) -> None:
         """What the index of this node still knows of a message must be true of it."""
         log = self._log
-        size = None if log is None else log.bytes_of(message.seq)
+        try:
+            size = None if log is None else log.bytes_of(message.seq)
+        except (StoreError, OSError):
+            size, self._is_index_bad = None, True
         found = counted_bytes(len(message.subject), message.header_bytes, len(message.data))
         if size is not None and size != found:
             raise ValueError(f"message {message.seq} is another one")
@@ -237,7 +256,10 @@ def unreadable_seqs(log: StreamLog, beyond_repair: dict[str, set[int]]) -> Itera
 
 
 def _is_unreadable(log: StreamLog, seq: int) -> bool:
-    return log.has(seq) and log.peek(seq) is None
+    try:
+        return log.has(seq) and log.peek(seq) is None
+    except (StoreError, OSError):
+        return True
 
 
 def _start_of(seqs: range) -> int:

@@ -222,6 +222,13 @@ class Replicas:
             replica.holes.is_repairing = is_repairing
             self.mended(group)
 
+    def asked(self, node: NodeId, group: int) -> None:
+        """A node asks for messages of a group. If this one leads it, the other may have to hear of that."""
+        replica = self._replicas.get(group)
+        if replica is not None and replica.leads:
+            replica.raft.suspect(node, self.now_ms())
+            self._happened(replica)
+
     def mended(self, group: int) -> None:
         """Lost messages are back, or given up: go on if those were all."""
         replica = self._replicas.get(group)

@@ -28,10 +28,11 @@ from edged.store.checkpoint import load_newest
 from edged.store.errors import StoreError
 from edged.store.group import CATALOG
 from edged.store.install import GENERATION_MIN, GENERATIONS, GroupState
+from edged.store.message_index import LostRange
 from edged.store.segment import Segment
 from edged.store.segment_format import segment_name, segment_path
 from edged.store.segment_writer import write_segment
-from edged.store.stream_log import StreamLog, moved_snapshot
+from edged.store.stream_log import UNREADABLE, StreamLog, joined, moved_snapshot
 from hub.limits import SNAPSHOTS_SENT_MAX
 from hub.raft.messages import Snapshot, SnapshotPart
 from hub.replication.records import members_of
@@ -280,18 +281,27 @@ class Snapshots:
                 target.write_at(offset, file.read_at(start + offset, min(_READ_BYTES, size - offset)))
         finally:
             target.close()
-        source = Segment.open(store.files, copy, store.cache, any_name=True)
         reads = store.reads
-        one = {**log, "segments": [[copy, *saved[1:]]], "lost": []}
-        alive = StreamLog.restore(one, lambda _: source, stream_id, reads.read_hot, reads.decode_frame)
-        if alive.lost:
-            raise ValueError("a segment is damaged")
+        one = {**log, "segments": [[copy, *saved[1:]]], "lost": [], "missing": 0}
+        alive = StreamLog.restore(
+            one,
+            lambda _: Segment.open(store.files, copy, store.cache, any_name=True),
+            stream_id,
+            *(reads.read_hot, reads.decode_frame),
+        )
+        # What the sender cannot read, which it may not know yet, is lost here, too: others are asked for it.
+        unreadable: list[int] = []
         # Another one each time: what an earlier attempt made may be in use.
         generation = GENERATION_MIN + self._replicas.draw(0, GENERATIONS)
-        path = segment_path(stream_id, source.first_seq, generation)
+        path = segment_path(stream_id, saved[1][0], generation)
         keys = store.options.keys
-        info = write_segment(store.files, path, stream_id, _alive(alive), keys, message_expires_ns)
+        messages = _alive(alive, unreadable)
+        info = write_segment(store.files, path, stream_id, messages, keys, message_expires_ns)
         store.files.remove(copy)
+        lost = [*alive.lost, *joined([LostRange(seq, seq, UNREADABLE) for seq in unreadable])]
+        # Among the seqs of a range may be some without a message, so they are counted by themselves.
+        counted = {**log, "missing": log.get("missing", 0) + alive.missing_count + len(unreadable)}
+        log = {**counted, "lost": sorted([*log["lost"], *map(list, lost)])} if lost else log
         if not info.count:
             return log
         taken.segments.append(path)
@@ -323,11 +333,13 @@ def _messages_of(segment: Segment) -> Iterator[Message]:
         seq = batch[-1].seq + 1
 
 
-def _alive(log: StreamLog) -> Iterator[Message]:
+def _alive(log: StreamLog, unreadable: list[int]) -> Iterator[Message]:
+    """The messages of a log; the seqs of those that are beyond repair are added to a list."""
     seq = log.next_matching((), 0)
     while seq is not None:
-        message = log.get(seq)
-        if message is None:
-            raise ValueError(f"message {seq} is listed and not there")
-        yield message
+        message = log.peek(seq)
+        if message is not None:
+            yield message
+        else:
+            unreadable.append(seq)
         seq = log.next_matching((), seq + 1)

@@ -178,6 +178,33 @@ def test_request_finds_its_responder_and_queue_members_share_across_nodes(cluste
     run(scenario)
 
 
+def test_client_that_knows_one_node_is_told_of_the_others_and_goes_on_when_that_one_is_killed(
+    cluster: RealCluster,
+) -> None:
+    async def scenario() -> None:
+        client = await connect(cluster.urls[0])
+
+        async def told_of_all() -> None:
+            if len(client.servers) < 3:
+                raise TimeoutError(client.servers)
+
+        await until(told_of_all)
+        await make_stream(client)
+        for number in range(20):
+            if number == 10:
+                cluster.nodes[0].kill()
+            headers = {"Nats-Msg-Id": str(number)}
+            data = b"%d" % number
+            await until(partial(client.jetstream().publish, "ORDERS.new", data, headers=headers))
+        assert await contents(client, "ORDERS") == [(number + 1, b"%d" % number) for number in range(20)]
+        assert client.connected_url is not None and client.connected_url.netloc in {
+            url.removeprefix("nats://") for url in cluster.urls
+        }
+        await client.close()
+
+    run(scenario)
+
+
 def test_stream_gets_fewer_copies_and_more_again_and_goes_on(cluster: RealCluster) -> None:
     async def scenario() -> None:
         client = await connect(cluster.urls[0])

@@ -188,11 +188,13 @@ class Node:
 
         self.cluster.call(self, node, question.document(), arrive)
 
-    def answer(self, document: dict[str, Any]) -> dict[str, Any] | None:
+    def answer(self, sender: int, document: dict[str, Any]) -> dict[str, Any] | None:
         """What this node has of what another one lost."""
         if self.store is None:
             return None
-        found = answer(self.store, Question.of_document(document))
+        question = Question.of_document(document)
+        self.replicas.asked(sender, question.group)
+        found = answer(self.store, question)
         return None if found is None else self.twist(found.document())
 
     def _repaired(self, repair: Repair) -> None:
@@ -288,7 +290,7 @@ class Cluster:
         """Ask a node, which may not answer."""
         links = {(sender.node, to), (to, sender.node)}
         is_lost = bool(links & self.cut_links) or self.random.random() < self.drop
-        answered = None if is_lost else self.nodes[to].answer(document)
+        answered = None if is_lost else self.nodes[to].answer(sender.node, document)
         delay_us = self.random.randint(100, 100 + 2 * self.delay_us)
         self.after(delay_us if answered is not None else 200_000, arrive, answered)
 

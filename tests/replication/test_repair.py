@@ -172,6 +172,8 @@ def test_messages_that_were_deleted_meanwhile_stay_deleted_and_limits_hold() -> 
     cluster.run_until(lambda: is_whole(cluster))
     assert_equal(cluster)
     assert not {first + 7, first + 8, first + 20} & messages_of_leader(cluster).keys()
+    # What those commands came to cannot be repeated without the messages.
+    assert cluster.begun_anew == 1
 
 
 def messages_of_leader(cluster: Cluster) -> dict[int, Any]:
@@ -262,6 +264,17 @@ def test_a_stream_with_a_single_copy_goes_on_without_what_is_lost() -> None:
 
 class DamagedTrial(Trial):
     """A trial in which the disk of one node, always the same, loses segments while it is down."""
+
+    def submit(self) -> None:
+        super().submit()
+        group = self.random.choice(GROUPS)
+        leader = self.cluster.leader(group)
+        if leader is not None and leader.store is not None and self.random.random() < 0.2:
+            # Also of what was sealed long ago, so that others have deleted what one is asking for.
+            seq = self.random.randint(1, max(leader.store.stream(group).log.last_seq, 1))
+            self.removed[group].add(seq)
+            leader.store.add(group, Delete(seq, False), self._ignored)
+            leader.wake()
 
     def restart(self, node: Node) -> None:
         if node.node == 2 and node.store is None and self.random.random() < 0.7:
