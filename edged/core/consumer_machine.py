@@ -453,12 +453,12 @@ class ConsumerMachine:
 
     def snapshot(self) -> list[Any]:
         """Everything, for a checkpoint. Lists are in columns, so that neighbours take no room."""
-        pending = self.pending
+        pending, lowest = self.pending, self._deliveries_lowest if self.deliveries else 0
         return [
             self.name,
             {**self.config.document(), CREATED: self.created_ns},
             [*self.delivered, *self._idle, *(self._held or ())],
-            [self.last_delivered_ns, self.last_acked_ns, int(self._is_reset), self.resets],
+            [self.last_delivered_ns, self.last_acked_ns, int(self._is_reset), self.resets, lowest],
             folded(list(pending)),
             folded([one.consumer_seq for one in pending.values()]),
             folded([one.ts_ns for one in pending.values()]),
@@ -477,13 +477,13 @@ class ConsumerMachine:
         machine._held = Position(*positions[4:]) if positions[4:] else None
         machine.last_delivered_ns, machine.last_acked_ns = times[:2]
         machine._is_reset = bool(times[2])
-        # Checkpoints of earlier versions do not have it.
+        # Checkpoints of earlier versions do not have the last two.
         machine.resets = times[3] if len(times) > 3 else 0
         entries = map(Pending, _column(numbers), _column(times_ns))
         machine.pending = dict(zip(_column(seqs), entries, strict=True))
         machine._order = deque(machine.pending)
         machine.deliveries = dict(zip(_column(again), _column(counts), strict=True))
-        machine._deliveries_lowest = min(machine.deliveries, default=0)
+        machine._deliveries_lowest = times[4] if len(times) > 4 else min(machine.deliveries, default=0)
         machine.chosen, machine.chosen_to = deque(_column(chosen[0])), chosen[1]
         machine._ahead = set(_column(ahead))
         return machine

@@ -53,7 +53,7 @@ class ConsumerTable:
     """Consumers by number."""
 
     __slots__ = (
-        *("_first_seq", "_holders", "_log", "_messages_per_subject_max", "consumers", "dropped", "highest"),
+        *("_holders", "_log", "_messages_per_subject_max", "consumers", "dropped", "highest", "told_first_seq"),
         *("_is_replicated", "interest", "keeps_dropped", "letters", "retention", "runners"),
     )
 
@@ -72,7 +72,7 @@ class ConsumerTable:
         self.dropped: list[tuple[int, Dropped]] = []
         self.keeps_dropped = False
         # Where the stream began when consumers were last told.
-        self._first_seq = 0
+        self.told_first_seq = 0
         self._messages_per_subject_max = 0
         self._is_replicated = False
 
@@ -270,19 +270,19 @@ class ConsumerTable:
     def _release(self, seqs: list[int]) -> None:
         if seqs:
             self.retention.release(seqs)
-            self._first_seq = self._log.first_seq
+            self.told_first_seq = self._log.first_seq
 
     def _sweep(self, filters: Sequence[bytes]) -> None:
         self.retention.sweep(filters)
-        self._first_seq = self._log.first_seq
+        self.told_first_seq = self._log.first_seq
 
     # --- and for other reasons ---
 
     def begin_moved(self) -> None:
         """Messages at the start of the stream may have gone. Called often: cheap when it is not so."""
         first_seq = self._log.first_seq
-        if first_seq != self._first_seq:
-            self._first_seq = first_seq
+        if first_seq != self.told_first_seq:
+            self.told_first_seq = first_seq
             if first_seq > self._holders.lowest:
                 self._drop(lambda consumer: consumer.drop_below(first_seq))
 
@@ -314,7 +314,7 @@ class ConsumerTable:
                 consumer.skip_to((log.last_seq + 1 if first is None else first) - 1)
             elif any(is_subset(subject, one) for one in filters):
                 consumer.skip_to(log.first_seq - 1)
-        self._first_seq = log.first_seq
+        self.told_first_seq = log.first_seq
 
     def take_dropped(self) -> list[tuple[int, Dropped]]:
         """What was pending and has gone since this was asked last, with its consumer's number."""
@@ -345,11 +345,13 @@ class ConsumerTable:
             if not self.is_volatile(consumer.config)
         ]
 
-    def restore(self, snapshot: list[Any], highest: int) -> None:
+    def restore(self, snapshot: list[Any], highest: int, told_first_seq: int) -> None:
         """The reverse of snapshot()."""
         for number, state in snapshot:
             self._admit(ConsumerMachine.restore(number, state))
         self.highest = highest
+        # Not where the log begins now: what a node forgets below must not depend on whether it was restarted.
+        self.told_first_seq = told_first_seq
         self._follow_interest()
 
 

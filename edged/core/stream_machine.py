@@ -473,8 +473,8 @@ class StreamMachine:
             "sheds": self.sheds.snapshot(),
             "consumers": self.table.snapshot(),
             "highest_consumer": self.table.highest,
+            "told_first_seq": self.table.told_first_seq,
             **({"dead_letters": letters} if letters else {}),
-            # Of a stream of several nodes the catalog may know another one already.
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -485,6 +485,8 @@ class StreamMachine:
             self.source_positions[name] = SourcePosition(*position)
         self.unmarked.update(dict.fromkeys(snapshot["unmarked"]))
         self.sheds = ShedLedger.restore(snapshot["sheds"])
-        self.table.restore(snapshot["consumers"], snapshot["highest_consumer"])
+        # Checkpoints of earlier versions do not say when consumers were last told where the stream begins.
+        told_first_seq = snapshot.get("told_first_seq", 0)
+        self.table.restore(snapshot["consumers"], snapshot["highest_consumer"], told_first_seq)
         # Checkpoints from before there were dead letters do not know them.
         self.letters.restore(snapshot.get("dead_letters", []))
