@@ -53,8 +53,8 @@ class ConsumerTable:
     """Consumers by number."""
 
     __slots__ = (
-        *("_holders", "_log", "_messages_per_subject_max", "consumers", "dropped", "highest", "told_first_seq"),
-        *("_is_replicated", "interest", "keeps_dropped", "letters", "retention", "runners"),
+        *("_holders", "_log", "_messages_per_subject_max", "consumers", "dropped", "highest"),
+        *("_is_replicated", "interest", "keeps_dropped", "letters", "retention", "runners", "told_first_seq"),
     )
 
     def __init__(self, log: MessageLog) -> None:
