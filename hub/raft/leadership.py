@@ -141,6 +141,12 @@ class Leadership:
             return
         follower.offer(snapshot)
 
+    def lose_snapshot(self, snapshot: Snapshot) -> None:
+        """The bytes of a snapshot are gone: whoever is to get it needs another one."""
+        for follower in self._followers.values():
+            if follower.pace is Pace.SNAPSHOT and follower.snapshot == snapshot:
+                follower.lose_snapshot()
+
     def wake(self, now_ms: int) -> None:
         """Something happens: followers are told, and asked, again. Quiet time does not count."""
         self._idle_beats = 0
@@ -220,6 +226,10 @@ class Leadership:
         follower.round = max(follower.round, reply.round)
         if follower.match < self._log.last:
             follower.answered_beat()
+            if follower.pace is Pace.SNAPSHOT and follower.is_snapshot_lost:
+                # Not sooner, so that one which can never be read does not keep this node busy.
+                follower.is_snapshot_lost = False
+                self._work.want_snapshot(sender)
         else:
             follower.is_probed = False
 

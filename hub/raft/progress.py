@@ -28,6 +28,7 @@ class Progress:
     __slots__ = (
         *("match", "next", "pace", "is_active", "is_probed", "is_nudged", "commit_told", "round"),
         *("snapshot", "offset_acked", "offset_sent", "_inflight", "_inflight_bytes", "_match_at_beat"),
+        "is_snapshot_lost",
         "_offset_at_beat",
     )
 
@@ -46,6 +47,8 @@ class Progress:
         # The last heartbeat that it answered.
         self.round = 0
         self.snapshot: Snapshot | None = None
+        # Its bytes are gone: at the next heartbeat another one is asked for.
+        self.is_snapshot_lost = False
         self.offset_acked = 0
         self.offset_sent = 0
         # (last index, bytes) of each message that is not answered yet.
@@ -126,6 +129,7 @@ class Progress:
         """It needs what the log no longer has."""
         self.pace = Pace.SNAPSHOT
         self.snapshot = None
+        self.is_snapshot_lost = False
         self._inflight.clear()
         self._inflight_bytes = 0
 
@@ -133,6 +137,11 @@ class Progress:
         """This is the snapshot to send."""
         self.snapshot = snapshot
         self.offset_acked = self.offset_sent = self._offset_at_beat = 0
+
+    def lose_snapshot(self) -> None:
+        """What was to be sent cannot be had any more."""
+        self.snapshot = None
+        self.is_snapshot_lost = True
 
     def took_part(self, offset: int) -> None:
         """It has the bytes of the snapshot before `offset`; fewer than it had if it was restarted."""

@@ -195,6 +195,11 @@ class Raft:
             self._leadership.offer_snapshot(peer, snapshot)
             self._is_work_waiting = True
 
+    def lose_snapshot(self, snapshot: Snapshot) -> None:
+        """Parts of a snapshot that was offered cannot be read any more: another one will be asked for."""
+        if self._leadership is not None:
+            self._leadership.lose_snapshot(snapshot)
+
     def campaign(self, now_ms: int) -> None:
         """Ask the others now whether they would have this node lead, if it could and does not."""
         if self._leadership is None and self._may_campaign():

@@ -188,15 +188,19 @@ class Snapshots:
         return path
 
     def read(self, group: int, peer: NodeId, part: SnapshotPart) -> bytes | None:
-        """The bytes of a part; None if they cannot be had any more."""
+        """The bytes of a part; None if they cannot be had any more, and the group's core is told."""
         sent = self._sent.get((group, peer))
-        if sent is None or sent.snapshot.identity != part.snapshot.identity:
-            return None
-        try:
-            found = sent.read(part.offset, part.size)
-        except OSError:
-            return None
-        return found if len(found) == part.size else None
+        if sent is not None and sent.snapshot.identity == part.snapshot.identity:
+            with suppress(OSError):
+                found = sent.read(part.offset, part.size)
+                if len(found) == part.size:
+                    return found
+            sent.close()
+            del self._sent[group, peer]
+        replica = self._replicas.replica(group)
+        if replica is not None:
+            replica.raft.lose_snapshot(part.snapshot)
+        return None
 
     # --- taking ---
 

@@ -62,9 +62,9 @@ def inspect(
             last_seq = cluster.info()["state"]["last_seq"]
         except NoAnswerError as error:
             history.unusable.setdefault(node.name, str(error))
-        for way, read in WAYS.items():
+        for way in WAYS:
             try:
-                history.readings.append(Reading(node.name, way, _patiently(node, read, last_seq)))
+                history.readings.append(Reading(node.name, way, _patiently(node, way, last_seq, tell)))
             except NoAnswerError as error:
                 history.unusable.setdefault(node.name, f"{way}: {error}")
             else:
@@ -138,16 +138,17 @@ def _drain(cluster: Cluster, history: History) -> None:
         merge(history.consumption, workers)
 
 
-def _patiently(node: Node, read: Reader, last_seq: int) -> Sequence[Stored]:
+def _patiently(node: Node, way: str, last_seq: int, tell: Callable[[str], None]) -> Sequence[Stored]:
     """Read all, beginning anew when the connection breaks. Raises NoAnswerError after the deadline."""
     deadline_s = time.monotonic() + READ_S_MAX
     while True:
         try:
             with node.connect("R") as connection:
-                return read(connection, last_seq)
+                return WAYS[way](connection, last_seq)
         except (OSError, NoAnswerError) as error:
             if time.monotonic() > deadline_s:
                 raise NoAnswerError(f"not read after {READ_S_MAX:.0f} s: {error}") from error
+            tell(f"reading through {node.name} by {way} begins anew: {error}")
             time.sleep(_RETRY_S)
 
 

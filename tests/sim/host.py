@@ -345,7 +345,11 @@ class Host:
             return self._filled_append(message) if message.blocks else message
         if type(message) is SnapshotPart:
             state = self.snapshots.offered(message.snapshot.identity)
-            return None if state is None else replace(message, payload=state)
+            if state is None:
+                assert self.raft is not None
+                self.raft.lose_snapshot(message.snapshot)
+                return None
+            return replace(message, payload=state)
         return message
 
     def _filled_append(self, message: Append) -> Append | None:
