@@ -98,9 +98,10 @@ class Connection:
         if self._kept:
             kept, self._kept = self._kept, []
             return kept
-        arrived = self._parse()
-        if not arrived and self._read(wait_s):
-            arrived = self._parse()
+        deadline_s = time.monotonic() + wait_s
+        # Half a message is none yet, and not the end either.
+        while not (arrived := self._parse()) and self._read(deadline_s - time.monotonic()):
+            pass
         return arrived
 
     def ask(self, subject: str, body: dict[str, Any] | bytes = b"", wait_s: float = ANSWER_S_MAX) -> Arrived:

@@ -62,6 +62,22 @@ def test_5_nothing_is_sent_before_somebody_offers_a_snapshot_and_it_is_asked_for
     assert cluster.pick(kind=(SnapshotPart, Append), to=3) == []
 
 
+def test_5_one_whose_bytes_are_gone_is_asked_for_again_at_the_next_heartbeat() -> None:
+    cluster = behind()
+    leader = cluster[1]
+    gone = leader.offer(3)
+    leader.wanted.clear()
+    leader.raft.lose_snapshot(gone)
+    leader.work()
+    assert leader.wanted == []
+    cluster.advance(2000)
+    assert leader.wanted == [3]
+    leader.offer(3)
+    leader.raft.lose_snapshot(gone)
+    cluster.settle()
+    assert cluster[3].commands == COMMANDS
+
+
 def test_5_no_more_parts_are_under_way_than_the_options_say() -> None:
     cluster = behind()
     snapshot = cluster[1].offer(3)
