@@ -73,7 +73,6 @@ def test_5_one_whose_bytes_are_gone_is_asked_for_again_at_the_next_heartbeat() -
     cluster.advance(2000)
     assert leader.wanted == [3]
     leader.offer(3)
-    leader.raft.lose_snapshot(gone)
     cluster.settle()
     assert cluster[3].commands == COMMANDS
 
