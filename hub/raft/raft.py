@@ -35,6 +35,7 @@ from hub.raft.messages import (
 )
 from hub.raft.options import RaftOptions
 from hub.raft.ready import Ready
+from hub.raft.rejoining import Rejoining
 from hub.raft.role import NOBODY, Role
 from hub.raft.worklist import Worklist
 
@@ -77,14 +78,7 @@ class Raft:
         self._is_quiet = False
         self._election_due_ms = 0
         self._asked_reads: set[int] = set()
-        self._boot = boot
-        # It may have confirmed what it has forgotten: no vote before it is as complete as the leader was.
-        self.must_rejoin = must_rejoin
-        # What it has to reach for that, and the Ready that brings it there.
-        self._rejoin_index: int | None = None
-        self._rejoin_number: int | None = None
-        # Up to where the log is known to be that of the present leader.
-        self._agreed_index = 0
+        self._rejoining = Rejoining(boot, is_needed=must_rejoin)
         self._is_work_waiting = True
         self._restart_election_timer(now_ms)
         if self.members.deciding == {node}:
@@ -97,6 +91,11 @@ class Raft:
     def members(self) -> Members:
         """The members by the last entry that names them."""
         return self.log.members
+
+    @property
+    def must_rejoin(self) -> bool:
+        """Whether it may have confirmed what it has forgotten: it does not vote before it has it again."""
+        return self._rejoining.is_needed
 
     @property
     def is_quiet(self) -> bool:
@@ -225,8 +224,7 @@ class Raft:
             if leadership.is_over:
                 self._follow(self.term, NOBODY, now_ms)
         ready = self._work.take(HardState(self.term, self.vote))
-        if self._rejoin_number == 0:
-            self._rejoin_number = ready.number
+        self._rejoining.taken(ready)
         if self._own_vote_number == 0:
             self._own_vote_number = ready.number
         return ready
@@ -239,9 +237,7 @@ class Raft:
             self._own_vote_number = None
             if self.role is Role.CANDIDATE:
                 self._count_vote(self.node, True, now_ms)
-        if self._rejoin_number and ready.number >= self._rejoin_number:
-            self.must_rejoin = False
-            self._stop_rejoining()
+        if self._rejoining.persisted(ready):
             self._restart_election_timer(now_ms)
         if self._leadership is not None:
             self._leadership.commit_what_is_agreed()
@@ -279,13 +275,13 @@ class Raft:
         if term > self.term:
             self.term, self.vote = term, NOBODY
             self._fail_asked_reads()
-            self._stop_rejoining()
+            self._rejoining.restart()
         if self._leadership is not None:
             self._leadership.give_up()
             self._leadership = None
         if leader != self.leader or self.role is not Role.FOLLOWER:
             self._fail_asked_reads()
-            self._stop_rejoining()
+            self._rejoining.restart()
         self.role = Role.FOLLOWER
         self.leader = leader
         self._is_quiet = False
@@ -305,7 +301,7 @@ class Raft:
         self._heard_ms = None
         self._is_quiet = False
         self._fail_asked_reads()
-        self._stop_rejoining()
+        self._rejoining.restart()
         self._is_work_waiting = True
         self._restart_election_timer(now_ms)
         self._votes = {}
@@ -373,8 +369,9 @@ class Raft:
         self._heard_ms = now_ms
         self._is_quiet = False
         self._restart_election_timer(now_ms)
-        if self.must_rejoin and self._rejoin_index is None:
-            self._work.send(sender, RejoinRequest(self.term, self._boot))
+        question = self._rejoining.request(self.term)
+        if question is not None:
+            self._work.send(sender, question)
 
     def _has_leader(self, now_ms: int) -> bool:
         """Whether a leader was heard of so lately that nobody needs another one (thesis, 4.2.3)."""
@@ -415,7 +412,8 @@ class Raft:
 
     def _on_append(self, sender: NodeId, message: Append, now_ms: int) -> None:
         agreed = self._following.append(sender, self.term, message)
-        self._note_agreement(agreed)
+        if agreed is not None:
+            self._rejoining.agreed(agreed)
 
     def _on_heartbeat(self, sender: NodeId, message: Heartbeat, now_ms: int) -> None:
         log = self.log
@@ -427,7 +425,7 @@ class Raft:
 
     def _on_snapshot_part(self, sender: NodeId, message: SnapshotPart, now_ms: int) -> None:
         if self._following.take_part(sender, self.term, message):
-            self._note_agreement(message.snapshot.index)
+            self._rejoining.agreed(message.snapshot.index)
 
     def _on_append_reply(self, sender: NodeId, reply: AppendReply, now_ms: int) -> None:
         if self._leadership is not None:
@@ -459,34 +457,13 @@ class Raft:
             self._work.answer_read(token, -1)
         self._asked_reads.clear()
 
-    # --- coming back with a log that may lack what it had ---
-
     def _on_rejoin_request(self, sender: NodeId, request: RejoinRequest, now_ms: int) -> None:
         if self._leadership is not None:
             self._leadership.on_rejoin(sender, request)
 
     def _on_rejoin_reply(self, sender: NodeId, reply: RejoinReply, now_ms: int) -> None:
-        if (
-            self.must_rejoin
-            and reply.boot == self._boot
-            and sender == self.leader
-            and self._rejoin_index is None
-        ):
-            self._rejoin_index = reply.index
-            self._note_agreement(None)
-
-    def _note_agreement(self, agreed: int | None) -> None:
-        if agreed is not None and agreed > self._agreed_index:
-            self._agreed_index = agreed
-        if self._rejoin_index is None or self._rejoin_number is not None:
-            return
-        if self._agreed_index >= self._rejoin_index:
-            # The next Ready has it.
-            self._rejoin_number = 0
-
-    def _stop_rejoining(self) -> None:
-        self._rejoin_index = self._rejoin_number = None
-        self._agreed_index = 0
+        if sender == self.leader:
+            self._rejoining.answered(reply)
 
 
 _HANDLERS: Final[dict[type, Callable[..., None]]] = {
