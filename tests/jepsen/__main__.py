@@ -1,4 +1,5 @@
-"""The command: `python -m tests.jepsen SCENARIO --server edged-hub --rounds 20 --seed 7`, or `all` scenarios.
+"""The command: `python -m tests.jepsen SCENARIO --server edged-hub --rounds 20 --seed 7`, or `all` scenarios,
+a few of which run beside each other.
 
 Prints a line per round to stderr, findings with what was done before them, and a summary line per scenario to
 stdout. The exit status is 1 when a cluster broke a promise, 2 when this machine cannot do what was asked.
@@ -12,17 +13,18 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import as_completed
 from pathlib import Path
 
-from tests.disks.loop_filesystem import IMAGE_BYTES, NotPossibleError, run_isolated
+from tests.disks.loop_filesystem import IMAGE_BYTES, NotPossibleError
+from tests.jepsen.beside import AT_ONCE, ISOLATED_FLAG, Done, all_running, play
 from tests.jepsen.cluster import SERVERS, Plan
 from tests.jepsen.load import RATE_PER_S
 from tests.jepsen.network import check_possible
 from tests.jepsen.reading import USABLE_S_MAX
 from tests.jepsen.rounds import Course, NoAnswerError, NodeError, Verdict, course_for, play_round
 from tests.jepsen.scenarios import SCENARIOS
-
-ISOLATED_FLAG = "--isolated"
 
 
 def arguments_from(argv: list[str]) -> argparse.Namespace:
@@ -37,7 +39,12 @@ def arguments_from(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--replicas", type=int, help="copies of the stream (default: as many as nodes, or 3)")
     parser.add_argument("--filesystem", choices=tuple(IMAGE_BYTES), help="below each node's data")
     parser.add_argument("--settings", default="", help="more for the jetstream block of the configuration")
-    parser.add_argument("--rate", type=float, default=RATE_PER_S, help="publishes per second, of all clients")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=RATE_PER_S,
+        help="publishes per second, of all clients; `all` scenarios share it",
+    )
     parser.add_argument(
         "--usable", type=float, default=USABLE_S_MAX, help="seconds a healed cluster may take"
     )
@@ -50,22 +57,32 @@ def arguments_from(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> int:
     arguments = arguments_from(argv)
     if not arguments.isolated:
-        if "--seed" not in argv:
-            argv = [*argv, "--seed", str(arguments.seed)]
         try:
             check_possible()
             _course(arguments, "kill").plan.find_program()
-            done = run_isolated([*argv, ISOLATED_FLAG], module="tests.jepsen", has_network=True)
+            outcomes = _play_isolated(arguments, argv)
         except (NotPossibleError, FileNotFoundError) as error:
             print(error, file=sys.stderr)
             return 2
-        print(done.stdout, end="")
-        return done.returncode
+        return int(any(done.returncode for done in outcomes))
     # An end that unwinds: the first process of a namespace would ignore the signal otherwise.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    chosen = SCENARIOS if arguments.scenario == "all" else (arguments.scenario,)
-    outcomes = [_play(arguments, name) for name in chosen]
-    return int(not all(outcomes))
+    return int(not _play(arguments, arguments.scenario))
+
+
+def _play_isolated(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Done]:
+    """What came of the chosen scenarios, each shown when it has ended."""
+    options = [*argv, "--seed", str(arguments.seed)]
+    options.remove(arguments.scenario)
+    if arguments.scenario != "all":
+        return [_shown(play(arguments.scenario, options))]
+    with all_running([*options, "--rate", str(arguments.rate / AT_ONCE)]) as running:
+        return [_shown(done.result()) for done in as_completed(running.values())]
+
+
+def _shown(done: Done) -> Done:
+    print(done.stdout, end="", flush=True)
+    return done
 
 
 def _course(arguments: argparse.Namespace, scenario: str) -> Course:
