@@ -1,4 +1,4 @@
-"""Scenarios beside each other: rounds wait most of the time, so a few run at once, in namespaces of their own."""
+"""Scenarios beside each other: rounds wait most of the time, so a few run at once, each isolated."""
 
 from __future__ import annotations
 
