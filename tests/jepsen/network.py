@@ -64,7 +64,7 @@ class Network:
     def add(self, place: int) -> None:
         """Make the namespace of a node."""
         assert place not in self._places, place
-        name, port = _name(place), f"port{place}"
+        name, port = _name(place), _port(place)
         _ip(
             f"netns add {name}",
             f"link add {port} type veth peer name {_DEVICE} netns {name}",
@@ -105,7 +105,8 @@ class Network:
     def close(self) -> None:
         """Remove all of it, once no process is in it any more."""
         for place in self._places:
-            _ip(f"netns del {_name(place)}")
+            # With its namespace the port would go some time later, and the next network needs its name.
+            _ip(f"link del {_port(place)}", f"netns del {_name(place)}")
         _ip(f"link del {_BRIDGE}")
         _command("umount", "--lazy", "/run")
 
@@ -128,6 +129,11 @@ class Network:
 
 def _name(place: int) -> str:
     return f"n{place}"
+
+
+def _port(place: int) -> str:
+    """Its end at the bridge."""
+    return f"port{place}"
 
 
 def _ip(*lines: str, namespace: str | None = None) -> None:
