@@ -119,6 +119,12 @@ class Cluster(Protocol):
     def leads(self, group: int) -> bool:
         """Whether this node leads a group, and has applied whatever earlier leaders have committed."""
 
+    def is_sure(self, group: int) -> bool:
+        """Whether no other node can lead a group that this one leads, as far as clocks run alike."""
+
+    def make_sure(self, group: int, done: Callable[[bool], None]) -> None:
+        """Tell when a majority has confirmed that this node leads a group now; False if another one may."""
+
     def leader(self, group: int) -> int:
         """Who leads a group; 0 when nobody is known to."""
 

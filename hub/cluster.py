@@ -8,7 +8,7 @@ Rules: nothing here decides about messages. Where a stream is changes by a comma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -63,6 +63,14 @@ class HubCluster:
     def leads(self, group: int) -> bool:
         """Whether this node leads a group, and may serve it."""
         return self._replicas.leads(group)
+
+    def is_sure(self, group: int) -> bool:
+        """Whether no other node can lead a group that this one leads, as far as clocks run alike."""
+        return self._replicas.holds_lease(group)
+
+    def make_sure(self, group: int, done: Callable[[bool], None]) -> None:
+        """Tell when a majority has confirmed that this node leads a group now; False if another one may."""
+        self._replicas.read(group, done)
 
     def leader(self, group: int) -> NodeId:
         """Who leads a group; 0 when nobody is known to."""

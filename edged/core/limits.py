@@ -37,6 +37,10 @@ API_CALLS_MAX: Final = 1024
 # on once more is refused for now: whoever leads has changed meanwhile.
 API_HOPS_MAX: Final = 3
 
+# Who waits, for one stream, until a node of a cluster knows that it still leads. What is asked beyond that
+# has no answer, as if the node were cut off; consumers, which count here too, ask again with their next turn.
+UNCERTAIN_WAITING_MAX: Final = 16_384
+
 # Journal files that are complete and not sealed yet. With more than this, sealing cannot keep up with what is
 # published, and the connections that publish to streams are not read until it has.
 UNSEALED_FILES_MAX: Final = 8

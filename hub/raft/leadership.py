@@ -2,11 +2,12 @@
 
 Rules: only entries of the leader's own term are committed by counting (paper, 5.4.2). A read is answered
 after a quorum has confirmed that the leader still led when it was asked (thesis, 6.4); no clock is trusted
-for that.
+for that. A lease says without asking, but trusts clocks to run alike: it is for what may be done twice.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from hub.raft.log import Log
@@ -51,6 +52,9 @@ class Leadership:
         self._options = options
         self._followers: dict[NodeId, Progress] = {}
         self._round = 0
+        # Rounds that could renew the lease, and when they were sent.
+        self._beats: deque[tuple[int, int]] = deque()
+        self._lease_until_ms = 0
         self._is_beat_wanted = True
         self._beat_due_ms = now_ms + options.heartbeat_ms
         self._count_due_ms = now_ms + options.election_ms
@@ -74,6 +78,21 @@ class Leadership:
             return None
         due_ms = min(self._beat_due_ms, self._count_due_ms)
         return min(due_ms, self._heir_due_ms) if self._heir else due_ms
+
+    def holds_lease(self, now_ms: int) -> bool:
+        """Whether nobody else can lead yet: a quorum has heard of this leader and is bound to it.
+
+        An heir may be elected all the same, so a lease ends where handing over begins.
+        """
+        if self._heir or self.is_over or self._log.quorum_max is not None:
+            return False
+        if self._log.members.deciding == {self._node}:
+            return True
+        if now_ms >= self._lease_until_ms:
+            confirmed = self._log.quorum.agreed(self._round_of)
+            while self._beats and self._beats[0][0] <= confirmed:
+                self._lease_until_ms = self._beats.popleft()[1] + self._options.lease_ms
+        return now_ms < self._lease_until_ms
 
     @property
     def is_handing_over(self) -> bool:
@@ -166,7 +185,9 @@ class Leadership:
         if self.is_quiet:
             return
         if self._heir and now_ms >= self._heir_due_ms:
+            # It may still be elected, at any time and without asking those who are bound to this leader.
             self._heir = 0
+            self.is_over = True
         if now_ms >= self._count_due_ms:
             self._count_due_ms = now_ms + self._options.election_ms
             self._count_followers()
@@ -306,8 +327,10 @@ class Leadership:
             self._followers[node] = Progress(self._log.last)
         for node in self._followers.keys() - members.everyone:
             del self._followers[node]
+        # Another quorum decides from now on.
+        self._lease_until_ms = 0
         if self._heir and self._heir not in members.voters:
-            self._heir = 0
+            self.is_over = True
 
     def _hand_over_if_ready(self) -> None:
         if self._followers[self._heir].match == self._log.last:
@@ -315,7 +338,7 @@ class Leadership:
 
     # --- sending ---
 
-    def gather(self) -> None:
+    def gather(self, now_ms: int) -> None:
         """Write the messages that are due now. Called once for whatever happened since."""
         if self.is_over and self._node not in self._log.members.voters:
             # The last thing it does is to tell the others that they are on their own.
@@ -323,9 +346,12 @@ class Leadership:
             if heirs:
                 heir = max(heirs, key=lambda node: self._followers[node].match)
                 self._work.send(heir, TransferNow(self._term))
-        if self._is_beat_wanted:
+        if self._is_beat_wanted and not self.is_over:
             self._is_beat_wanted = False
             self._round += 1
+            while self._beats and self._beats[0][1] + self._options.lease_ms <= now_ms:
+                self._beats.popleft()
+            self._beats.append((self._round, now_ms))
             for node, follower in self._followers.items():
                 commit = min(follower.match, self._log.commit)
                 self._work.send_early(node, Heartbeat(self._term, commit, self._round, self.is_quiet))

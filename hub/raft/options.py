@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RaftOptions:
-    """Times in ms of a clock that only goes forward; nothing that is promised depends on its being right."""
+    """Times in ms of a clock that only goes forward.
+
+    What is promised of the log does not depend on its being right. A lease does: it holds as long as clocks
+    do not run apart by more than a fifth.
+    """
 
     # Who hears nothing of a leader for a time drawn between once and twice this holds an election.
     election_ms: int = 1000
@@ -21,3 +25,13 @@ class RaftOptions:
     inflight_messages_max: int = 64
     snapshot_part_bytes: int = 256 * 1024
     snapshot_parts_max: int = 8
+
+    @property
+    def promise_ms(self) -> int:
+        """How long a node that heard of the leader helps nobody else to lead."""
+        return self.election_ms // 2
+
+    @property
+    def lease_ms(self) -> int:
+        """For how long a leader counts on that, from when it sent what was answered."""
+        return self.promise_ms * 4 // 5

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from hub.raft.allegiance import Allegiance
 from hub.raft.following import Following
 from hub.raft.leadership import Leadership
 from hub.raft.log import Log, Recovered
@@ -73,9 +74,10 @@ class Raft:
         self._votes: dict[NodeId, bool] = {}
         # The Ready that has its vote for itself; 0: the next one, None: there is none under way.
         self._own_vote_number: int | None = None
-        # When the leader was last heard of; None if there is none to be heard of.
-        self._heard_ms: int | None = None
-        self._is_quiet = False
+        # Who has no term yet has never heard of a leader.
+        self._allegiance = Allegiance(options, now_ms + options.promise_ms if hard_state.term else now_ms)
+        # The link to the leader broke: others are asked more often whether they would have another one.
+        self._is_leader_lost = False
         self._election_due_ms = 0
         self._asked_reads: set[int] = set()
         self._rejoining = Rejoining(boot, is_needed=must_rejoin)
@@ -100,14 +102,14 @@ class Raft:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is sent, and nothing missed, until something happens."""
-        return self._leadership.is_quiet if self._leadership is not None else self._is_quiet
+        return self._leadership.is_quiet if self._leadership is not None else self._allegiance.is_quiet
 
     @property
     def due_ms(self) -> int | None:
         """When tick() is wanted; None: not before something happens."""
         if self._leadership is not None:
             return self._leadership.due_ms
-        return None if self._is_quiet or not self._may_campaign() else self._election_due_ms
+        return None if self._allegiance.is_quiet or not self._may_campaign() else self._election_due_ms
 
     @property
     def has_ready(self) -> bool:
@@ -118,6 +120,10 @@ class Raft:
     def lowest_match(self) -> int:
         """What every other member is known to have; without leading nothing is."""
         return self._leadership.lowest_match if self._leadership is not None else 0
+
+    def holds_lease(self, now_ms: int) -> bool:
+        """Whether this node leads and nobody else can, as far as clocks run alike. A read renews it."""
+        return self._leadership is not None and self._leadership.holds_lease(now_ms)
 
     @property
     def can_propose(self) -> bool:
@@ -166,9 +172,10 @@ class Raft:
             self._leadership.wake(now_ms)
             self._is_work_waiting = True
         elif peer == self.leader:
-            self._is_quiet = False
-            self._heard_ms = None
-            self._election_due_ms = now_ms + self._draw(0, self._options.heartbeat_ms)
+            self._allegiance.forget()
+            self._is_leader_lost = True
+            begin_ms = max(now_ms, self._allegiance.bound_until_ms)
+            self._election_due_ms = begin_ms + self._draw(0, self._options.heartbeat_ms)
 
     def set_fit(self, is_fit: bool, now_ms: int) -> None:
         """Say whether this node could lead; one that cannot hands over."""
@@ -201,7 +208,11 @@ class Raft:
 
     def campaign(self, now_ms: int) -> None:
         """Ask the others now whether they would have this node lead, if it could and does not."""
-        if self._leadership is None and self._may_campaign():
+        if self._leadership is not None or not self._may_campaign():
+            return
+        if self._allegiance.is_bound(now_ms):
+            self._election_due_ms = min(self._election_due_ms, self._allegiance.bound_until_ms)
+        else:
             self._campaign(now_ms, is_trial=True)
 
     @property
@@ -220,7 +231,7 @@ class Raft:
         self._is_work_waiting = False
         leadership = self._leadership
         if leadership is not None:
-            leadership.gather()
+            leadership.gather(now_ms)
             if leadership.is_over:
                 self._follow(self.term, NOBODY, now_ms)
         ready = self._work.take(HardState(self.term, self.vote))
@@ -249,15 +260,13 @@ class Raft:
         if self._leadership is not None:
             self._leadership.tick(now_ms)
             self._is_work_waiting = True
-            if not self.is_fit and not self._leadership.is_handing_over:
-                # The other did not take over in time, but anyone is better.
-                self._follow(self.term, NOBODY, now_ms)
-        elif self._may_campaign() and not self._is_quiet and now_ms >= self._election_due_ms:
+        elif self._may_campaign() and not self._allegiance.is_quiet and now_ms >= self._election_due_ms:
             self._campaign(now_ms, is_trial=True)
 
     def _restart_election_timer(self, now_ms: int) -> None:
-        election_ms = self._options.election_ms
-        self._election_due_ms = now_ms + self._draw(election_ms, 2 * election_ms)
+        is_hasty = self._is_leader_lost and self.role is Role.TRIAL
+        least_ms = self._options.heartbeat_ms if is_hasty else self._options.election_ms
+        self._election_due_ms = now_ms + self._draw(least_ms, 2 * least_ms)
 
     # --- roles ---
 
@@ -284,8 +293,8 @@ class Raft:
             self._rejoining.restart()
         self.role = Role.FOLLOWER
         self.leader = leader
-        self._is_quiet = False
-        self._heard_ms = None
+        self._allegiance.forget()
+        self._is_leader_lost = False
         self._is_work_waiting = True
         self._restart_election_timer(now_ms)
 
@@ -298,8 +307,7 @@ class Raft:
             self.role = Role.CANDIDATE
             self.term, self.vote = term, self.node
         self.leader = NOBODY
-        self._heard_ms = None
-        self._is_quiet = False
+        self._allegiance.forget()
         self._fail_asked_reads()
         self._rejoining.restart()
         self._is_work_waiting = True
@@ -366,25 +374,21 @@ class Raft:
         if self.leader != sender or self.role is not Role.FOLLOWER:
             assert self.leader in (NOBODY, sender), (self.leader, sender, self.term)
             self._follow(self.term, sender, now_ms)
-        self._heard_ms = now_ms
-        self._is_quiet = False
+        self._allegiance.hear(now_ms)
         self._restart_election_timer(now_ms)
         question = self._rejoining.request(self.term)
         if question is not None:
             self._work.send(sender, question)
 
-    def _has_leader(self, now_ms: int) -> bool:
-        """Whether a leader was heard of so lately that nobody needs another one (thesis, 4.2.3)."""
-        if self._leadership is not None or self._is_quiet:
-            return True
-        return self._heard_ms is not None and now_ms - self._heard_ms < self._options.election_ms
+    def _is_loyal(self, now_ms: int) -> bool:
+        """Whether it helps nobody to lead who comes without the word of the leader."""
+        allegiance = self._allegiance
+        return self._leadership is not None or allegiance.is_led(now_ms) or allegiance.is_bound(now_ms)
 
     def _on_vote_request(self, sender: NodeId, request: VoteRequest, now_ms: int) -> None:
-        if not request.is_transfer and sender != self.leader and self._has_leader(now_ms):
-            if self._is_quiet:
-                # If the leader is gone, that will show now.
-                self._is_quiet = False
-                self._heard_ms = now_ms
+        if not request.is_transfer and sender != self.leader and self._is_loyal(now_ms):
+            if self._allegiance.is_quiet:
+                self._allegiance.doubt(now_ms)
                 self._restart_election_timer(now_ms)
             return
         if not request.is_trial and request.term > self.term:
@@ -420,7 +424,8 @@ class Raft:
         # The leader knows that this much is here; a node that forgot has to hear it again first.
         if not self.must_rejoin:
             log.commit = max(log.commit, min(message.commit, log.last))
-        self._is_quiet = message.is_quiet and log.commit == log.last == log.stable == message.commit
+        is_complete = log.commit == log.last == log.stable == message.commit
+        self._allegiance.is_quiet = message.is_quiet and is_complete
         self._work.send(sender, HeartbeatReply(self.term, message.round))
 
     def _on_snapshot_part(self, sender: NodeId, message: SnapshotPart, now_ms: int) -> None:

@@ -259,6 +259,11 @@ class Replicas:
         replica = self._replicas.get(group)
         return replica is not None and replica.leads
 
+    def holds_lease(self, group: int) -> bool:
+        """Whether no other node can lead a group that this one leads, as far as clocks run alike."""
+        replica = self._replicas.get(group)
+        return replica is not None and replica.raft.holds_lease(self.now_ms())
+
     def status(self, group: int) -> GroupStatus:
         """How a group is. KeyError without it."""
         replica = self._replicas[group]

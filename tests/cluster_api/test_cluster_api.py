@@ -14,7 +14,8 @@ from edged.server.monitoring.answers import NotMeant
 from edged.server.monitoring.healthz import HealthzOptions, healthz
 from edged.server.monitoring.jsz import JszOptions, jetstream_figures, jsz
 from edged.store.group import CATALOG
-from tests.cluster_api.fake_cluster import ACCOUNT, SYSTEM, Client, FakeHub
+from tests.cluster_api.client import Client
+from tests.cluster_api.fake_cluster import ACCOUNT, SYSTEM, FakeHub
 
 R3 = {"name": "S", "subjects": ["s.>"], "num_replicas": 3}
 NOT_FOUND = (10059, "stream not found")

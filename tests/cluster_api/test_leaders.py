@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.cluster_api.fake_cluster import ACCOUNT, Client, FakeHub
+import trio
+import trio.testing
+
+from tests.cluster_api.client import Client
+from tests.cluster_api.fake_cluster import ACCOUNT, FakeHub
 
 R3 = {"name": "S", "subjects": ["s.>"], "num_replicas": 3}
 LEADERSHIP_CHANGE = b"NATS/1.0 409 Leadership Change\r\n\r\n"
@@ -244,3 +248,92 @@ async def test_followers_hear_of_deliveries_with_the_next_tick(hub: FakeHub) -> 
     follower = hub.nodes[3].jetstream.by_group[hub.group("S")]
     (machine,) = follower.machine.consumers.values()
     assert list(machine.pending) == [1]
+
+
+# --- a leader that does not know whether it still leads ---
+
+
+async def test_who_may_be_deposed_delivers_nothing_until_a_majority_says_otherwise(
+    hub: FakeHub,
+) -> None:
+    client = await _stream(hub, leader=2)
+    await _consumer(client)
+    await client.ask("s.a", b"x")
+    group = hub.group("S")
+    hub.unsure.add(group)
+    client.subscribe("pulled.1")
+    _pull(client)
+    assert client.taken() == []
+    ((node, asked, done),) = hub.asked
+    assert (node, asked) == (2, group)
+    # Many requests are one question.
+    _pull(client)
+    assert len(hub.asked) == 1
+    hub.unsure.clear()
+    done(True)
+    hub.nodes[2].server.flush()
+    assert (await client.receive())[3] == b"x"
+
+
+async def test_a_deposed_leader_that_asks_delivers_nothing_of_what_it_had(
+    hub: FakeHub,
+) -> None:
+    client = await _stream(hub, leader=2)
+    await _consumer(client)
+    await client.ask("s.a", b"x")
+    group = hub.group("S")
+    hub.unsure.add(group)
+    client.subscribe("pulled.1")
+    _pull(client)
+    ((_, _, done),) = hub.asked
+    hub.elect(group, 0)
+    done(False)
+    hub.nodes[2].server.flush()
+    assert [message[3] for message in client.taken()] == [LEADERSHIP_CHANGE]
+
+
+async def test_a_consumer_without_anything_to_deliver_asks_nobody(hub: FakeHub) -> None:
+    client = await _stream(hub, leader=2)
+    await _consumer(client)
+    hub.unsure.add(hub.group("S"))
+    client.subscribe("pulled.1")
+    _pull(client)
+    assert hub.asked == []
+
+
+async def test_a_direct_get_is_answered_when_it_is_certain_who_leads(hub: FakeHub) -> None:
+    client = await _stream(hub, leader=2, allow_direct=True)
+    await client.ask("s.a", b"x")
+    group = hub.group("S")
+    hub.unsure.add(group)
+    client.subscribe("got")
+    client.publish("$JS.API.DIRECT.GET.S.s.a", b"", "got")
+    assert client.taken() == []
+    ((_, _, done),) = hub.asked
+    hub.unsure.clear()
+    done(True)
+    hub.nodes[2].server.flush()
+    message = await client.receive()
+    assert message[3][message[2] :] == b"x"
+
+
+async def test_a_request_is_answered_by_who_leads_when_the_first_one_is_deposed(
+    hub: FakeHub,
+) -> None:
+    client = await _stream(hub, leader=2)
+    group = hub.group("S")
+    hub.unsure.add(group)
+    infos: list[Any] = []
+
+    async def ask() -> None:
+        infos.append(await client.api("STREAM.INFO.S"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        ((_, _, done),) = hub.asked
+        assert infos == []
+        hub.unsure.clear()
+        hub.elect(group, 3)
+        done(False)
+    assert infos[0]["cluster"]["leader"] == "n3"

@@ -11,7 +11,8 @@ from edged.core.commands import PEERS, PutStream
 from edged.core.stream_config import StreamConfig
 from edged.server.jetstream.stream import RESTORING
 from edged.store.group import CATALOG
-from tests.cluster_api.fake_cluster import ACCOUNT, Client, FakeHub
+from tests.cluster_api.client import Client
+from tests.cluster_api.fake_cluster import ACCOUNT, FakeHub
 
 ORIGIN = {"name": "O", "subjects": ["o.>"], "num_replicas": 1}
 

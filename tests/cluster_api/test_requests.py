@@ -10,7 +10,8 @@ import trio.testing
 
 from edged.core.commands import BEFORE, PEERS, TARGET
 from edged.server.jetstream.cluster_calls import answer_call
-from tests.cluster_api.fake_cluster import Client, FakeHub
+from tests.cluster_api.client import Client
+from tests.cluster_api.fake_cluster import FakeHub
 
 R3 = {"name": "S3", "subjects": ["s3.>"], "num_replicas": 3}
 R1 = {"name": "S1", "subjects": ["s1.>"], "num_replicas": 1}

@@ -166,14 +166,14 @@ def test_a_link_that_breaks_in_one_direction_only_leads_to_one_new_leader() -> N
     assert (cluster.leader().node, cluster.leader().raft.term) == (1, 1)
 
 
-def test_a_node_that_suspects_its_leader_waits_less_than_a_heartbeat() -> None:
+def test_a_node_that_suspects_its_leader_waits_until_it_is_not_bound_and_less_than_a_heartbeat() -> None:
     cluster = Cluster(3)
     cluster.elect(1)
     cluster[1].crash()
     for node in (2, 3):
         cluster[node].suspect(1)
-    assert cluster[2].raft.due_ms == cluster.now_ms + 2
-    cluster.advance(cluster.options.heartbeat_ms)
+    assert cluster[2].raft.due_ms == cluster.now_ms + cluster.options.promise_ms + 2
+    cluster.advance(cluster.options.promise_ms + cluster.options.heartbeat_ms)
     assert cluster.leader().node in (2, 3)
 
 

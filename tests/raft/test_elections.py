@@ -212,6 +212,7 @@ def test_5_2_a_vote_is_remembered_over_a_restart() -> None:
     cluster[1].step(2, request)
     cluster.flight.clear()
     cluster[1].restart()
+    cluster.now_ms += cluster.options.promise_ms
     cluster[1].step(3, request)
     cluster[1].step(2, request)
     assert [(one.to, one.message.is_granted) for one in cluster.flight] == [(3, False), (2, True)]
@@ -274,6 +275,7 @@ def test_5_4_1_votes_go_only_to_logs_that_are_at_least_as_complete(
     ours: list[int], theirs: list[int], is_granted: bool, is_trial: bool
 ) -> None:
     cluster = Cluster(3, logs={1: ours}, terms={1: 3})
+    cluster.now_ms += cluster.options.promise_ms
     request = VoteRequest(4, len(theirs), theirs[-1] if theirs else 0, is_trial, is_transfer=False)
     cluster[1].step(2, request)
     term = 3 if is_trial and not is_granted else 4

@@ -25,6 +25,7 @@ def test_it_neither_votes_nor_holds_elections() -> None:
     cluster = forgetful()
     cluster[3].start(must_rejoin=True)
     assert cluster[3].raft.due_ms is None
+    cluster.now_ms += cluster.options.promise_ms
     for is_trial in (True, False):
         cluster[3].step(2, VoteRequest(2, 99, 1, is_trial, is_transfer=False))
     assert [one.message.is_granted for one in cluster.pick(kind=VoteReply)] == [False, False]

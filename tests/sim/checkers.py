@@ -75,6 +75,7 @@ class Checkers:
     def leads(self, host: Host, raft: Raft) -> None:
         """Called after whatever happened to a leader."""
         log = raft.log
+        self._check_lease(host, raft)
         if host.led_term != raft.term:
             self._elected(host, raft)
         elif log.commit > host.led_commit:
@@ -96,8 +97,19 @@ class Checkers:
             if committing < term and index > raft.log.base_index and raft.log.term(index) != entry_term:
                 what = f"entry {index}, committed in term {committing}"
                 raise Violation(f"node {host.node} leads in term {term} without {what}")
+        for other in self._world.hosts.values():
+            if other.raft is not None and other.raft.term < term:
+                self._check_lease(other, other.raft)
         if host.repair.missing:
             raise Violation(f"node {host.node} leads in term {term} and misses {sorted(host.repair.missing)}")
+
+    def _check_lease(self, host: Host, raft: Raft) -> None:
+        """While a node holds a lease, nobody has been elected after it: if clocks run alike."""
+        if not self._world.are_clocks_alike or not raft.holds_lease(host.clock.now_ms()):
+            return
+        latest = max(self._leaders, default=0)
+        if raft.term < latest:
+            raise Violation(f"node {host.node} has a lease in term {raft.term}, and somebody led in {latest}")
 
     # --- committing ---
 

@@ -101,11 +101,12 @@ class Faults:
         self.tell_links_of(host)
 
     def tell_links_of(self, host: Host) -> None:
-        """Everyone sees, sooner or later, that the link to this node broke."""
+        """Everyone sees that the link to this node broke, sooner or later or all at once."""
+        latest_us = self._random.choice((2_000, 300_000))
         for other in self._world.hosts.values():
             if other is not host:
                 self._world.events.after(
-                    self._random.randint(0, 300_000), self._world.suspect, other, host.node
+                    self._random.randint(0, latest_us), self._world.suspect, other, host.node
                 )
 
     def pause(self) -> None:
@@ -120,6 +121,7 @@ class Faults:
     def clock(self) -> None:
         """A node's clock is too fast or too slow from now on."""
         host = self._any_host()
+        self._world.are_clocks_alike = False
         host.clock.set_rate(self._random.randint(RATE_UNIT // 2, RATE_UNIT * 2))
         host.restart_timer()
 

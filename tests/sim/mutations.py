@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
+from hub.raft.allegiance import Allegiance
 from hub.raft.leadership import Leadership
 from hub.raft.log import Log, Recovered
 from hub.raft.members import Members
@@ -260,6 +261,40 @@ def _takes_old_sync_for_new_entries() -> list[Patch]:
     return [(Worklist, "_note_rewriting", lambda self, after: None)]
 
 
+def _is_never_bound() -> list[Patch]:
+    original = Allegiance.hear
+
+    def hear(self: Allegiance, now_ms: int) -> None:
+        original(self, now_ms)
+        self.bound_until_ms = 0
+
+    return [(Allegiance, "hear", hear)]
+
+
+def _keeps_lease_while_handing_over() -> list[Patch]:
+    original = Leadership.holds_lease
+
+    def holds_lease(self: Any, now_ms: int) -> bool:
+        heir, self._heir = self._heir, 0
+        try:
+            return original(self, now_ms)
+        finally:
+            self._heir = heir
+
+    return [(Leadership, "holds_lease", holds_lease)]
+
+
+def _leads_on_without_its_heir() -> list[Patch]:
+    original = Leadership.tick
+
+    def tick(self: Any, now_ms: int) -> None:
+        if self._heir and now_ms >= self._heir_due_ms:
+            self._heir = 0
+        original(self, now_ms)
+
+    return [(Leadership, "tick", tick)]
+
+
 OTHERS: Final[dict[str, Callable[[], list[Patch]]]] = {
     "sends-before-sync": _sends_before_sync,
     "needs-new-majority-only": _needs_new_majority_only,
@@ -274,6 +309,9 @@ OTHERS: Final[dict[str, Callable[[], list[Patch]]]] = {
     "loses-ids-with-snapshot": _loses_ids_with_snapshot,
     "applies-what-is-not-durable": _applies_what_is_not_durable,
     "takes-old-sync-for-new-entries": _takes_old_sync_for_new_entries,
+    "is-never-bound": _is_never_bound,
+    "keeps-lease-while-handing-over": _keeps_lease_while_handing_over,
+    "leads-on-without-its-heir": _leads_on_without_its_heir,
 }
 MUTATIONS: Final = {**UPSTREAM, **OTHERS}
 

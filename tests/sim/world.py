@@ -48,6 +48,8 @@ class World:
         self.events = Events()
         self.is_traced = is_traced
         self.is_healing = False
+        # Whether no clock was ever too fast or too slow.
+        self.are_clocks_alike = True
         self.batch_us = self.scenario.batch_us
         self.snapshots = 0
         # Messages whose entries were gone before they could be sent.

@@ -72,6 +72,13 @@ class DirectGet:
         _, reply, header_bytes, data = message
         if reply is None:
             return True
+
+        def again(is_certain: bool) -> None:
+            if is_certain:
+                self.answer(account, name, message)
+
+        if not stream.certainty.ask(message, again):
+            return True
         try:
             if subject and not data:
                 log = stream.log

@@ -80,8 +80,10 @@ class Relay:
 
     async def _try(self, request: ApiRequest, hops: int) -> Reply | None:
         """The answer; None if nobody leads who could give it."""
-        node = self._node_for(request)
+        group, node = self._who_answers(request)
         if node == self._cluster.node:
+            if not (request.endpoint.is_everywhere or await self._is_sure(group)):
+                return None
             missing = missing_stream(request)
             if missing is not None:
                 return refused(request, missing)
@@ -117,19 +119,38 @@ class Relay:
             for node in self._cluster.nodes_up():
                 nursery.start_soon(ask, node)
 
-    def _node_for(self, request: ApiRequest) -> int:
-        """Who is to answer; 0 when nobody leads who could. Of a stream unknown here others may know."""
-        cluster = self._cluster
+    def _who_answers(self, request: ApiRequest) -> tuple[int, int]:
+        """The group that is asked, and who is to answer for it; 0 when nobody leads who could.
+
+        Of a stream unknown here others may know.
+        """
+        cluster, group = self._cluster, CATALOG
         if request.endpoint.is_everywhere:
-            return cluster.node
-        group = CATALOG
+            return group, cluster.node
         if not request.endpoint.is_meta and request.arguments:
             group = request.account.group_of(request.arguments[0]) or CATALOG
         if cluster.leads(group):
-            return cluster.node
+            return group, cluster.node
         node = cluster.leader(group)
         # Who has just begun to lead may not know everything yet.
-        return 0 if node == cluster.node else node
+        return group, 0 if node == cluster.node else node
+
+    async def _is_sure(self, group: int) -> bool:
+        """Whether this node, which leads a group, is the one that does; a majority is asked if need be."""
+        if self._cluster.is_sure(group):
+            return True
+        answered = trio.Event()
+        answers: list[bool] = []
+
+        def done(is_certain: bool) -> None:
+            answers.append(is_certain)
+            answered.set()
+            self._jetstream.server.tasks_waiting = True
+
+        self._cluster.make_sure(group, done)
+        self._jetstream.server.flush()
+        await answered.wait()
+        return answers[0]
 
     def _lock_for(self, request: ApiRequest) -> trio.Lock:
         stream = None

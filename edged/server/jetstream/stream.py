@@ -20,6 +20,7 @@ from edged.core.stream_machine import MessageLog, StreamMachine
 from edged.core.twins import Subscription
 from edged.core.wire import Publish
 from edged.server.jetstream.alarm import Alarm
+from edged.server.jetstream.certainty import Certainty
 from edged.server.jetstream.configuring import configure, runs_as
 from edged.server.jetstream.dead_letter_sender import DeadLetterSender
 from edged.server.jetstream.ingest import Ingest
@@ -69,6 +70,7 @@ class Stream:
         self.alarm = Alarm(self.jetstream.server.deadlines, self.jetstream.now_ns, self._ring)
         self.origins = StreamOrigins(self)
         self.consumers = StreamConsumers(self)
+        self.certainty = Certainty(self)
         self.is_leading = False
         # Held, in a cluster, by whoever changes the stream or its consumers.
         self.lock = trio.Lock()
@@ -158,6 +160,7 @@ class Stream:
         # Without a status consumers tell the journal before they stop, so this comes first.
         consumers = self.consumers.stop(status)
         self.is_leading = False
+        self.certainty.forget()
         self._deafen()
         self.letter_sender.close()
         self.remote_holds.clear()

@@ -270,10 +270,22 @@ class Consumer:
         has_more = False
         if self.is_paused:
             self._side.at_end(now_ns)
-        elif not (self.is_held or self._failed_until_ns or self.supply.is_behind):
+        elif self._may_deliver():
             has_more = self._side.step(now_ns)
         self.plan()
         return has_more
+
+    def _may_deliver(self) -> bool:
+        if self.is_held or self._failed_until_ns or self.supply.is_behind:
+            return False
+        # Who leads no more would deliver what was acknowledged elsewhere.
+        return self.supply.is_empty or self.stream.certainty.ask(self, self._may_go_on)
+
+    def _may_go_on(self, is_certain: bool) -> None:
+        if is_certain:
+            self.wake()
+        else:
+            self.failed()
 
     def failed(self) -> None:
         """A turn ended with an error; there is another one after a while."""

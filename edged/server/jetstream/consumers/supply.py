@@ -95,6 +95,12 @@ class Supply:
         last_seq = self._log.last_of(self._literal)
         return last_seq is not None and last_seq >= self.next_seq
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is surely nothing to hand out."""
+        is_behind = self._log.last_seq >= self.next_seq
+        return not (is_behind or self.redelivery.queue or self._machine.chosen)
+
     # --- messages that are due again ---
 
     def again(self, count_max: int) -> list[Message]:
