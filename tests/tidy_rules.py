@@ -19,7 +19,7 @@ FILE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 70
 # One extension module: its classes share C structures, which Cython cannot spread over files without making
 # them harder to read.
-FILE_LINES_ALLOWED: Final = {"edged/core/_native.pyx": 940}
+FILE_LINES_ALLOWED: Final = {"edged/core/_native.pyx": 1020}
 
 # Modules that do I/O, read a clock, draw random numbers, or run things at the same time.
 IMPURE_MODULES: Final = frozenset(

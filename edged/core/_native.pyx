@@ -1,13 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The native twin of edged.core.wire and edged.core.fanout: same names, same behaviour, C loops.
+"""The native twin of edged.core.wire, leaf_wire and fanout: same names, same behaviour, C loops.
 
-Only the two classes that run per message are here (Parser, Fanout) with the data they share. Everything
+Only the classes that run per message are here (Parser, LeafParser, Fanout) with the data they share. Everything
 rare (odd lines, errors, CONNECT, SUB) is handed to the same Python code that the reference uses.
 
 Memory: a Publishes points into the chunk that was fed, or into the parser's own buffer; both stay untouched
 until the next feed(). An Outbox owns a malloc'ed buffer that is given back when it has been written out.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -15,6 +16,7 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove
 
+from edged.core import leaf_wire as _leaf_wire
 from edged.core import limits as _limits
 from edged.core import wire as _wire
 
@@ -23,6 +25,7 @@ cdef extern from "Python.h":
 
 cdef object _Connect = _wire.Connect
 cdef object _WireParser = _wire.Parser
+cdef object _LeafParser = _leaf_wire.LeafParser
 cdef object _Info = _wire.Info
 cdef object _PING = _wire.PING
 cdef object _PONG = _wire.PONG
@@ -111,6 +114,19 @@ cdef inline int size_of(const char* text, Py_ssize_t size) noexcept nogil:
     return value
 
 
+cdef inline int last_size(const char* line, Py_ssize_t size) noexcept nogil:
+    """The size at the end of a line without its LF, or -1."""
+    cdef Py_ssize_t start
+    if size > 0 and line[size - 1] == 13:
+        size -= 1
+    while size > 0 and is_blank(line[size - 1]):
+        size -= 1
+    start = size
+    while start > 0 and not is_blank(line[start - 1]):
+        start -= 1
+    return size_of(line + start, size - start)
+
+
 cdef class Parser:
     """Twin of wire.Parser: publishes are parsed here, every other operation by the reference."""
 
@@ -125,8 +141,18 @@ cdef class Parser:
     cdef Py_ssize_t kept
     cdef bint broken
     cdef Publishes last
+    cdef object reference
+    # The verb of a publish without headers: its first letter, and what it takes with a blank behind it. The one
+    # with headers starts with an H, and both end with the same three letters.
+    cdef char plain
+    cdef Py_ssize_t plain_bytes
+    cdef const char* letters
 
     def __cinit__(self, Py_ssize_t control_line_max, Py_ssize_t payload_max):
+        self.reference = _WireParser
+        self.plain = b'p'
+        self.plain_bytes = 4
+        self.letters = b"pub"
         self.control_line_max = control_line_max
         self.payload_max = payload_max
         self.headers_allowed = False
@@ -207,7 +233,7 @@ cdef class Parser:
     cdef Py_ssize_t parse(self, const char* work, Py_ssize_t end, object keeper, list events) except -1:
         """Append the events of work[:end]; return where the first incomplete operation starts."""
         cdef Py_ssize_t position = 0
-        cdef Py_ssize_t after
+        cdef Py_ssize_t at, after
         cdef Publishes batch = None
         cdef char first
         while position < end:
@@ -229,12 +255,13 @@ cdef class Parser:
                     position = after
                     batch = None
                     continue
-            if first == b'P' or first == b'p' or first == b'H' or first == b'h':
+            at = self.arguments_at(work, position, end)
+            if at >= 0:
                 if batch is None:
                     batch = Publishes()
                     batch.base = work
                     batch.keeper = keeper
-                after = self.publish(work, position, end, batch)
+                after = self.publish(work, position, at, end, batch)
                 if after > position:
                     if batch.count == 1:
                         events.append(batch)
@@ -270,11 +297,28 @@ cdef class Parser:
         events.append(_Info(PyBytes_FromStringAndSize(work + start, stop - start)))
         return stop + 2
 
-    cdef Py_ssize_t publish(self, const char* work, Py_ssize_t position, Py_ssize_t end, Publishes batch) except -3:
+    @cython.final
+    cdef inline Py_ssize_t arguments_at(self, const char* work, Py_ssize_t position, Py_ssize_t end) noexcept:
+        """Where the verb of a publish and the blank behind it end; -1 when this is another operation."""
+        cdef char first = work[position] | 32
+        cdef Py_ssize_t at = position + (self.plain_bytes if first == self.plain else 5)
+        cdef const char* verb = work + at - 4
+        if at > end or (first != self.plain and (first != b'h' or not self.headers_allowed)):
+            return -1
+        if (
+            (verb[0] | 32) != self.letters[0]
+            or (verb[1] | 32) != self.letters[1]
+            or (verb[2] | 32) != self.letters[2]
+            or not is_blank(verb[3])
+        ):
+            return -1
+        return at
+
+    cdef Py_ssize_t publish(
+        self, const char* work, Py_ssize_t position, Py_ssize_t at, Py_ssize_t end, Publishes batch
+    ) except -3:
         """Take one publish in its common form. -1: not in that form; -2: its payload has not arrived."""
-        cdef bint has_header = work[position] == b'H' or work[position] == b'h'
-        cdef Py_ssize_t at = position + (5 if has_header else 4)
-        cdef const char* verb
+        cdef bint has_header = (work[position] | 32) == b'h'
         cdef const char* newline
         cdef Py_ssize_t line_end, start, stop
         cdef Py_ssize_t argument_at[4]
@@ -283,16 +327,6 @@ cdef class Parser:
         cdef int expected = 3 if has_header else 2
         cdef int size, header_bytes
         cdef Span* span
-        if at > end or (has_header and not self.headers_allowed):
-            return -1
-        verb = work + at - 4
-        if (
-            (verb[0] | 32) != b'p'
-            or (verb[1] | 32) != b'u'
-            or (verb[2] | 32) != b'b'
-            or not is_blank(verb[3])
-        ):
-            return -1
         newline = <const char*>memchr(work + at, 10, end - at)
         if newline == NULL:
             return -1
@@ -351,24 +385,36 @@ cdef class Parser:
     cdef Py_ssize_t operation(self, const char* work, Py_ssize_t position, Py_ssize_t end, list events) except -1:
         """Let the reference parse one operation that is not a publish in its common form."""
         cdef const char* newline = <const char*>memchr(work + position, 10, end - position)
-        cdef Py_ssize_t line_end = end if newline == NULL else newline - work + 1
-        cdef Py_ssize_t taken
-        reference = _WireParser(self.control_line_max, self.payload_max)
+        cdef Py_ssize_t stop = end if newline == NULL else newline - work + 1
+        cdef int size
+        reference = self.reference(self.control_line_max, self.payload_max)
         reference.headers_allowed = self.headers_allowed
-        # A control line is all that is needed: a publish that comes here is one the reference refuses, or
-        # one whose payload ends wrongly, which it sees from the bytes behind the payload.
-        line = PyBytes_FromStringAndSize(work + position, line_end - position)
-        if newline != NULL and line[:1] in b"PpHh" and line[1:2] not in b"IiOo":
-            line = PyBytes_FromStringAndSize(work + position, end - position)
-        events.extend(reference.feed(line))
+        # A control line is all that is needed, unless it is a publish: one for queue groups of a leaf node, or
+        # one that the reference refuses, maybe for what it sees behind the payload.
+        if newline != NULL and self.arguments_at(work, position, end) >= 0:
+            size = last_size(work + position, stop - 1 - position)
+            if size >= 0:
+                stop = min(stop + size + 2, end)
+        events.extend(reference.feed(PyBytes_FromStringAndSize(work + position, stop - position)))
         if reference.broken:
             self.broken = True
             return position
+        self.wanted = reference.wanted_bytes
         if newline == NULL:
             # Behind PING, PONG and +OK anything may stand: the reference keeps only the verb of such a line.
             self.kept = reference.buffered_bytes
             return position
-        return position + len(line) - <Py_ssize_t>reference.buffered_bytes
+        return stop - <Py_ssize_t>reference.buffered_bytes
+
+
+cdef class LeafParser(Parser):
+    """Twin of leaf_wire.LeafParser."""
+
+    def __cinit__(self, Py_ssize_t control_line_max, Py_ssize_t payload_max):
+        self.reference = _LeafParser
+        self.plain = b'l'
+        self.plain_bytes = 5
+        self.letters = b"msg"
 
 
 cdef class Outbox:
@@ -381,6 +427,7 @@ cdef class Outbox:
     cdef public bint wants_no_responders
     cdef public bint tracks_replies
     cdef public bint is_route
+    cdef public bint is_leaf
     cdef public bytes address
     cdef public bint overflowed
     cdef public bint listed
@@ -397,7 +444,7 @@ cdef class Outbox:
         self.owner = owner
         self.limit_bytes = limit_bytes
         self.echo = True
-        self.headers = self.wants_no_responders = self.tracks_replies = self.is_route = False
+        self.headers = self.wants_no_responders = self.tracks_replies = self.is_route = self.is_leaf = False
         self.address = None
         self.overflowed = self.listed = False
         self.in_messages = self.in_bytes = self.out_messages = self.out_bytes = 0
@@ -537,6 +584,12 @@ cdef inline char* put(char* at, const char* data, Py_ssize_t size) noexcept nogi
     return at + size
 
 
+cdef inline char* put_word(char* at, const char* data, Py_ssize_t size) noexcept nogil:
+    memcpy(at, data, size)
+    at[size] = b' '
+    return at + size + 1
+
+
 cdef inline char* put_number(char* at, uint64_t value) noexcept nogil:
     cdef char digits[20]
     cdef int count = 0
@@ -550,6 +603,28 @@ cdef inline char* put_number(char* at, uint64_t value) noexcept nogil:
         count -= 1
         at[0] = digits[count]
         at += 1
+    return at
+
+
+cdef char* put_leaf_names(
+    char* at, bytes sid, const char* subject, Py_ssize_t subject_size, Message* message, bytes queues
+) noexcept:
+    """Twin of leaf_wire.leaf_names(), with a blank behind it."""
+    cdef Py_ssize_t sid_size = PyBytes_GET_SIZE(sid)
+    if sid_size > 0:
+        at = put_word(at, PyBytes_AS_STRING(sid), sid_size)
+    else:
+        at = put_word(at, subject, subject_size)
+    if queues is not None:
+        at = put(at, b"+ " if message.reply_size >= 0 else b"| ", 2)
+    if message.reply_size >= 0:
+        if sid_size > 0:
+            at = put(at, message.reply, message.reply_size)
+            at = put_word(put(at, b"@", 1), subject, subject_size)
+        else:
+            at = put_word(at, message.reply, message.reply_size)
+    if queues is not None:
+        at = put(at, PyBytes_AS_STRING(queues), PyBytes_GET_SIZE(queues))
     return at
 
 
@@ -821,7 +896,7 @@ cdef class Fanout:
             return 1
         if outbox is origin and not outbox.echo:
             return 0
-        self.write(outbox, subscription.sid, subject, subject_size, message)
+        self.write(outbox, subscription.sid, None, subject, subject_size, message)
         subscription.delivered += 1
         if outbox.tracks_replies and message.reply_size >= 0:
             outbox.owner.reply_delivered(PyBytes_FromStringAndSize(message.reply, message.reply_size))
@@ -850,10 +925,20 @@ cdef class Fanout:
 
     def encode(self, Outbox outbox, bytes sid, tuple publish):
         cdef Message message = message_of(publish)
-        self.write(outbox, sid, message.subject, message.subject_size, &message)
+        self.write(outbox, sid, None, message.subject, message.subject_size, &message)
 
-    cdef int write(self, Outbox outbox, bytes sid, const char* subject, Py_ssize_t subject_size, Message* message) except -1:
-        """Append MSG or HMSG to an outbox, or to another node PUB or HPUB, and list it as dirty."""
+    def encode_queues(self, Outbox outbox, bytes sid, tuple queues, tuple publish):
+        assert outbox.is_leaf and queues, "queue groups are named to leaf nodes only"
+        cdef Message message = message_of(publish)
+        self.write(outbox, sid, b" ".join(queues) + b" ", message.subject, message.subject_size, &message)
+
+    cdef int write(
+        self, Outbox outbox, bytes sid, bytes queues, const char* subject, Py_ssize_t subject_size, Message* message
+    ) except -1:
+        """Append MSG or HMSG to an outbox, or what it is to other nodes and leaf nodes, and list it as dirty.
+
+        `queues` is None, or names with a blank behind each.
+        """
         cdef const char* data = message.data
         cdef Py_ssize_t data_size = message.data_size
         cdef int header_bytes = message.header_bytes
@@ -869,6 +954,8 @@ cdef class Fanout:
         line_max = subject_size + sid_size + (message.reply_size if message.reply_size > 0 else 0) + 36
         if outbox.is_route:
             line_max += 8
+        if queues is not None:
+            line_max += PyBytes_GET_SIZE(queues)
         at = outbox.room(line_max + data_size)
         if at != NULL:
             begin = at
@@ -877,21 +964,18 @@ cdef class Fanout:
                 at = put(at, PyBytes_AS_STRING(sid), sid_size)
                 at = put(at, b"\r\n", 2)
                 outbox.address = sid
-            if header_bytes > 0:
-                at[0] = b'H'
+            if header_bytes > 0 or outbox.is_leaf:
+                at[0] = b'H' if header_bytes > 0 else b'L'
                 at += 1
             at = put(at, b"PUB " if outbox.is_route else b"MSG ", 4)
-            at = put(at, subject, subject_size)
-            at[0] = b' '
-            at += 1
-            if not outbox.is_route:
-                at = put(at, PyBytes_AS_STRING(sid), sid_size)
-                at[0] = b' '
-                at += 1
-            if message.reply_size >= 0:
-                at = put(at, message.reply, message.reply_size)
-                at[0] = b' '
-                at += 1
+            if outbox.is_leaf:
+                at = put_leaf_names(at, sid, subject, subject_size, message, queues)
+            else:
+                at = put_word(at, subject, subject_size)
+                if not outbox.is_route:
+                    at = put_word(at, PyBytes_AS_STRING(sid), sid_size)
+                if message.reply_size >= 0:
+                    at = put_word(at, message.reply, message.reply_size)
             if header_bytes > 0:
                 at = put_number(at, header_bytes)
                 at[0] = b' '

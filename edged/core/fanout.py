@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol
 
+from edged.core.leaf_wire import leaf_names
 from edged.core.limits import STALL_BYTES
 from edged.core.message import Message
 from edged.core.wire import Publish, Publishes
@@ -76,6 +77,7 @@ class Outbox:
         "headers",
         "in_bytes",
         "in_messages",
+        "is_leaf",
         "is_route",
         "limit_bytes",
         "listed",
@@ -97,6 +99,8 @@ class Outbox:
         # To another node: publishes are written, and before them whom they are for, when that changes.
         self.is_route = False
         self.address: bytes | None = None
+        # To a leaf node, or from one to its hub: messages name the queue groups that they are for.
+        self.is_leaf = False
         self.overflowed = False
         self.listed = False
         self.in_messages = self.in_bytes = self.out_messages = self.out_bytes = 0
@@ -313,7 +317,7 @@ class Fanout:
             return True
         if outbox is origin and not outbox.echo:
             return False
-        self.encode(outbox, subscription.sid, message)
+        self._write(outbox, subscription.sid, (), message)
         subscription.delivered += 1
         reply = message[1]
         if outbox.tracks_replies and reply is not None:
@@ -326,8 +330,17 @@ class Fanout:
     def encode(self, outbox: Outbox, sid: bytes, message: Publish) -> None:
         """Append MSG or HMSG to an outbox, and list it as dirty.
 
-        To another node it is PUB or HPUB, behind an INFO with the sid when the one before had another.
+        To another node it is PUB or HPUB, behind an INFO with the sid when the one before had another. To a
+        leaf node it is LMSG or HMSG, and a sid that is not empty is the subject that JetStream delivers to.
         """
+        self._write(outbox, sid, (), message)
+
+    def encode_queues(self, outbox: Outbox, sid: bytes, queues: tuple[bytes, ...], message: Publish) -> None:
+        """As encode(), to a leaf node, for one member of each of these queue groups as well."""
+        assert outbox.is_leaf and queues, "queue groups are named to leaf nodes only"
+        self._write(outbox, sid, queues, message)
+
+    def _write(self, outbox: Outbox, sid: bytes, queues: tuple[bytes, ...], message: Publish) -> None:
         subject, reply, header_bytes, data = message
         if header_bytes > 0 and not outbox.headers:
             data = data[header_bytes:]
@@ -340,6 +353,10 @@ class Fanout:
             address = b"" if sid == outbox.address else b"INFO %s\r\n" % sid
             line = b"%s%sPUB %s %s%s\r\n" % (address, kind, subject, reply_part, sizes)
             line_bytes_max += ADDRESS_BYTES
+        elif outbox.is_leaf:
+            names = leaf_names(sid, subject, reply, queues)
+            line = b"%sMSG %s %s\r\n" % (kind or b"L", names, sizes)
+            line_bytes_max += sum(len(queue) + 1 for queue in queues)
         else:
             line = b"%sMSG %s %s %s%s\r\n" % (kind, subject, sid, reply_part, sizes)
         waiting = outbox._data

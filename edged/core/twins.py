@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from edged.core import fanout, wire
+from edged.core import fanout, leaf_wire, wire
 
 _Twin = TypeVar("_Twin")
 
@@ -38,6 +38,7 @@ def twin(reference: _Twin, native: str = "") -> _Twin:
 
 if TYPE_CHECKING:
     from edged.core.fanout import Fanout, Outbox, Route, Subscription
+    from edged.core.leaf_wire import LeafParser
     from edged.core.wire import Parser, Publishes
 else:
     # A type checker does not take a class from a call.
@@ -45,6 +46,7 @@ else:
         twin(one, "_native") for one in (fanout.Fanout, fanout.Outbox, fanout.Route, fanout.Subscription)
     )
     Parser, Publishes = twin(wire.Parser, "_native"), twin(wire.Publishes, "_native")
+    LeafParser = twin(leaf_wire.LeafParser, "_native")
 
 are_plain = twin(fanout.are_plain, "_native")
 
@@ -56,6 +58,7 @@ __all__ = [
     "PUBLISHES",
     "PURE",
     "Fanout",
+    "LeafParser",
     "Outbox",
     "Parser",
     "Publishes",

@@ -1,5 +1,7 @@
 """The client side of the wire protocol, without I/O: bytes in, events out.
 
+`Parser` is for clients; what it has in common with `leaf_wire.LeafParser` is in `OperationParser`.
+
 Rules:
 * `feed()` may be given the input cut at any byte; the events are the same for every cut.
 * `feed()` stops after a CONNECT, because what follows depends on how the CONNECT is answered (headers,
@@ -17,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Generic, Literal, TypeVar
 
 # A size has at most nine digits, as in nats-server: more is refused before it is converted.
 SIZE_DIGITS_MAX = 9
@@ -84,7 +86,7 @@ Publish = tuple[bytes, bytes | None, int, bytes]
 
 
 class Publishes:
-    """A run of PUB and HPUB operations from one connection, in order."""
+    """A run of publishes from one connection, in order: PUB and HPUB, or LMSG and HMSG."""
 
     __slots__ = ("messages",)
 
@@ -98,20 +100,26 @@ class Publishes:
         return iter(self.messages)
 
 
-Event = Connect | Subscribe | Unsubscribe | Info | Ping | Pong | Broken | Publishes
+# What every peer may send; `OwnEvent` is what only its kind does.
+SharedEvent = Connect | Info | Ping | Pong | Broken | Publishes
+OwnEvent = TypeVar("OwnEvent")
+Event = SharedEvent | Subscribe | Unsubscribe
 
-_VERBS = (b"PUB", b"HPUB", b"SUB", b"UNSUB", b"PING", b"PONG", b"CONNECT", b"INFO", b"+OK", b"-ERR")
-# What a verb must be followed by: a blank, or nothing in particular.
-_NEEDS_BLANK = (b"PUB", b"HPUB", b"SUB", b"UNSUB")
+# Verbs that nothing in particular must follow; all others are followed by a blank.
+_SHARED_VERBS = (b"PING", b"PONG", b"CONNECT", b"INFO", b"+OK", b"-ERR")
 _FILLER_IGNORED = (b"PING", b"PONG", b"+OK")
 _BLANKS = b" \t"
+# Makes a small letter a capital one.
+_UPPER = 0xDF
 
-# The common forms of a publish, so that pure Python takes one match per message; all else goes the long way.
-_PUB = re.compile(rb"[Pp][Uu][Bb][ \t]+([^ \t\r\n]+)[ \t]+(?:([^ \t\r\n]+)[ \t]+)?(\d{1,9})[ \t]*\r?\n")
-_HPUB = re.compile(
-    rb"[Hh][Pp][Uu][Bb][ \t]+([^ \t\r\n]+)[ \t]+(?:([^ \t\r\n]+)[ \t]+)?(\d{1,9})[ \t]+(\d{1,9})[ \t]*\r?\n"
-)
 _arguments_of = re.compile(rb"[^ \t]+").findall
+
+
+def publish_form(verb: bytes, sizes: int) -> re.Pattern[bytes]:
+    """The common form of a publish: one match per message in pure Python. All else goes the long way."""
+    letters = b"".join(b"[%c%c]" % pair for pair in zip(verb, verb.lower(), strict=True))
+    name, sizes_at_end = rb"([^ \t\r\n]+)[ \t]+", rb"[ \t]+".join([rb"(\d{1,9})"] * sizes)
+    return re.compile(rb"%s[ \t]+%s(?:%s)?%s[ \t]*\r?\n" % (letters, name, name, sizes_at_end))
 
 
 def parse_size(text: bytes) -> int:
@@ -121,7 +129,7 @@ def parse_size(text: bytes) -> int:
     return int(text)
 
 
-def _batch(events: list[Event]) -> Publishes:
+def _batch(events: list[SharedEvent | OwnEvent]) -> Publishes:
     """The batch at the end of `events`, a new one if the last event is something else."""
     if events and isinstance(events[-1], Publishes):
         return events[-1]
@@ -130,17 +138,25 @@ def _batch(events: list[Event]) -> Publishes:
     return batch
 
 
-class Parser:
-    """Turns the bytes of one client into events. The three limits may be changed between two feeds."""
+class OperationParser(Generic[OwnEvent]):
+    """Turns the bytes of one connection into events. The three limits may be changed between two feeds.
+
+    A subclass says which verbs publish and change interest, and what stands behind them.
+    """
 
     __slots__ = ("_buffer", "_wanted_bytes", "broken", "control_line_max", "headers_allowed", "payload_max")
+
+    # Without headers, and with them.
+    _publish_verbs: ClassVar[tuple[bytes, bytes]]
+    _publish_forms: ClassVar[tuple[re.Pattern[bytes], re.Pattern[bytes]]]
+    # To subscribe, and to end that.
+    _interest_verbs: ClassVar[tuple[bytes, bytes]]
 
     def __init__(self, control_line_max: int, payload_max: int) -> None:
         self.control_line_max = control_line_max
         self.payload_max = payload_max
         self.headers_allowed = False
         self._buffer = bytearray()
-        # How many bytes the buffer must hold before it is worth parsing again.
         self._wanted_bytes = 0
         self.broken = False
 
@@ -149,7 +165,12 @@ class Parser:
         """What is held of an operation that has not arrived completely."""
         return len(self._buffer)
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[Event]:
+    @property
+    def wanted_bytes(self) -> int:
+        """How many bytes must be held before it is worth parsing again."""
+        return self._wanted_bytes
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[SharedEvent | OwnEvent]:
         """All events that `data`, together with what was left over before, completes."""
         if self.broken:
             return []
@@ -162,14 +183,14 @@ class Parser:
         else:
             work = bytes(data)
         self._wanted_bytes = 0
-        events: list[Event] = []
+        events: list[SharedEvent | OwnEvent] = []
         rest = self._parse(work, events)
         if self.broken:
             return events
         self._buffer += work[rest:]
         return events
 
-    def _parse(self, work: bytes, events: list[Event]) -> int:
+    def _parse(self, work: bytes, events: list[SharedEvent | OwnEvent]) -> int:
         """Append the events of `work`; return where the first incomplete operation starts."""
         position = 0
         end = len(work)
@@ -184,19 +205,21 @@ class Parser:
                 return position
         return position
 
-    def _publish(self, work: bytes, position: int, events: list[Event]) -> int:
+    def _publish(self, work: bytes, position: int, events: list[SharedEvent | OwnEvent]) -> int:
         """Take publishes in their common form; -1 when the next operation is something else."""
         messages: list[Publish] | None = None
+        plain, with_headers = self._publish_forms
+        plain_start = self._publish_verbs[0][0]
         end = len(work)
         while position < end:
-            if work[position] in b"Pp":
-                match = _PUB.match(work, position)
+            if work[position] & _UPPER == plain_start:
+                match = plain.match(work, position)
                 if match is None:
                     break
                 subject, reply, total_size = match.groups()
                 header_bytes = -1
             else:
-                match = _HPUB.match(work, position) if self.headers_allowed else None
+                match = with_headers.match(work, position) if self.headers_allowed else None
                 if match is None:
                     break
                 subject, reply, header_size, total_size = match.groups()
@@ -214,7 +237,7 @@ class Parser:
             position = stop + 2
         return position if messages is not None else -1
 
-    def _operation(self, work: bytes, position: int, events: list[Event]) -> int:
+    def _operation(self, work: bytes, position: int, events: list[SharedEvent | OwnEvent]) -> int:
         """Parse any one operation; `position` itself when it is not complete, with `broken` set when bad."""
         verb = self._verb(work, position)
         if verb is None:
@@ -249,7 +272,13 @@ class Parser:
         return self._arguments(verb, work[start:stop], work, position, newline + 1, events)
 
     def _arguments(
-        self, verb: bytes, line: bytes, work: bytes, position: int, after: int, events: list[Event]
+        self,
+        verb: bytes,
+        line: bytes,
+        work: bytes,
+        position: int,
+        after: int,
+        events: list[SharedEvent | OwnEvent],
     ) -> int:
         if verb == b"CONNECT":
             events.append(Connect(line))
@@ -257,33 +286,42 @@ class Parser:
         if verb == b"INFO":
             events.append(Info(line))
             return after
+        if verb == b"-ERR":
+            self._peer_error(line, events)
+            return after
         arguments = _arguments_of(line)
         # A lone CR would reach subscribers inside a MSG line and break their parsers.
-        if verb == b"-ERR" or b"\r" in line:
-            self._break(events, None, "peer_error" if verb == b"-ERR" else "protocol")
-        elif verb == b"SUB" and len(arguments) in (2, 3):
-            queue = arguments[1] if len(arguments) == 3 else None
-            events.append(Subscribe(arguments[0], queue, arguments[-1]))
-        elif verb == b"UNSUB" and len(arguments) in (1, 2):
-            deliveries_max = parse_size(arguments[1]) if len(arguments) == 2 else 0
-            events.append(Unsubscribe(arguments[0], max(deliveries_max, 0)))
-        elif verb in (b"PUB", b"HPUB"):
-            return self._payload(verb, arguments, work, position, after, events)
+        if b"\r" in line:
+            self._break(events, None, "protocol")
+        elif verb in self._publish_verbs:
+            sizes = 1 + self._publish_verbs.index(verb)
+            return self._payload(arguments[:-sizes], arguments[-sizes:], work, position, after, events)
+        elif (change := self._interest(verb, arguments)) is not None:
+            events.append(change)
         else:
             self._break(events, None, "protocol")
         return after
 
     def _payload(
-        self, verb: bytes, arguments: list[bytes], work: bytes, position: int, start: int, events: list[Event]
+        self,
+        names: list[bytes],
+        sizes: list[bytes],
+        work: bytes,
+        position: int,
+        start: int,
+        events: list[SharedEvent | OwnEvent],
     ) -> int:
-        """Take the payload of a PUB or HPUB whose line ends before `start`."""
-        sizes = 2 if verb == b"HPUB" else 1
-        if len(arguments) not in (sizes + 1, sizes + 2) or (sizes == 2 and not self.headers_allowed):
+        """Take the payload of a publish whose line ends before `start`.
+
+        `names` and `sizes` are the arguments of the line; there are two sizes when it has headers.
+        """
+        with_headers = len(sizes) == 2
+        if not self._is_address(names) or (with_headers and not self.headers_allowed):
             self._break(events, None, "protocol")
             return position
-        header_bytes = parse_size(arguments[-2]) if sizes == 2 else -1
-        size = parse_size(arguments[-1])
-        if size < 0 or (sizes == 2 and header_bytes < 0) or header_bytes > size:
+        header_bytes = parse_size(sizes[0]) if with_headers else -1
+        size = parse_size(sizes[-1])
+        if size < 0 or (with_headers and header_bytes < 0) or header_bytes > size:
             self._break(events, None, "protocol")
             return position
         if size > self.payload_max:
@@ -297,26 +335,67 @@ class Parser:
         if ending != b"\r\n":
             self._wanted_bytes = stop + 2 - position if ending else stop + 1 - position
             return position
-        reply = arguments[1] if len(arguments) == sizes + 2 else None
-        _batch(events).messages.append((arguments[0], reply, header_bytes, work[start:stop]))
+        self._take(names, header_bytes, work[start:stop], events)
         return stop + 2
+
+    def _is_address(self, names: list[bytes]) -> bool:
+        """Whether these may stand before the sizes of a publish: its subject, and its reply subject."""
+        return 1 <= len(names) <= 2
+
+    def _take(
+        self, names: list[bytes], header_bytes: int, data: bytes, events: list[SharedEvent | OwnEvent]
+    ) -> None:
+        """Append a publish that is complete."""
+        reply = names[1] if len(names) == 2 else None
+        _batch(events).messages.append((names[0], reply, header_bytes, data))
+
+    def _interest(self, verb: bytes, arguments: list[bytes]) -> OwnEvent | None:
+        """What a change of interest says; None when it is not put as it should be."""
+        raise NotImplementedError
+
+    def _peer_error(self, text: bytes, events: list[SharedEvent | OwnEvent]) -> None:
+        """The peer reports an error: it is about to close the connection."""
+        self._break(events, None, "peer_error")
 
     def _verb(self, work: bytes, position: int) -> bytes | None:
         """The verb at `position`; empty when more bytes are needed to tell; None when it is none of ours."""
         head = work[position : position + 8].upper()
-        for verb in _VERBS:
+        spaced = self._publish_verbs + self._interest_verbs
+        for verb in spaced:
             if head.startswith(verb):
-                if verb in _NEEDS_BLANK and len(head) > len(verb) and head[len(verb)] not in _BLANKS:
-                    return None
-                return verb if len(head) > len(verb) or verb not in _NEEDS_BLANK else b""
-        return b"" if any(verb.startswith(head) for verb in _VERBS) else None
+                if len(head) == len(verb):
+                    return b""
+                return verb if head[len(verb)] in _BLANKS else None
+        for verb in _SHARED_VERBS:
+            if head.startswith(verb):
+                return verb
+        return b"" if any(verb.startswith(head) for verb in spaced + _SHARED_VERBS) else None
 
     def _break(
         self,
-        events: list[Event],
+        events: list[SharedEvent | OwnEvent],
         error: str | None,
         reason: Literal["protocol", "control_line", "payload", "peer_error"],
     ) -> None:
         self.broken = True
         self._buffer.clear()
         events.append(Broken(error, reason))
+
+
+class Parser(OperationParser[Subscribe | Unsubscribe]):
+    """Turns the bytes of one client into events."""
+
+    __slots__ = ()
+
+    _publish_verbs = (b"PUB", b"HPUB")
+    _publish_forms = (publish_form(b"PUB", 1), publish_form(b"HPUB", 2))
+    _interest_verbs = (b"SUB", b"UNSUB")
+
+    def _interest(self, verb: bytes, arguments: list[bytes]) -> Subscribe | Unsubscribe | None:
+        if verb == b"SUB" and len(arguments) in (2, 3):
+            queue = arguments[1] if len(arguments) == 3 else None
+            return Subscribe(arguments[0], queue, arguments[-1])
+        if verb == b"UNSUB" and len(arguments) in (1, 2):
+            deliveries_max = parse_size(arguments[1]) if len(arguments) == 2 else 0
+            return Unsubscribe(arguments[0], max(deliveries_max, 0))
+        return None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edged.core import wire
 from edged.core.wire import PING, PONG, Broken, Connect, Info, Subscribe, Unsubscribe
-from tests.core.twin_cases import REFERENCE, both, native
+from tests.core.twin_cases import REFERENCE, both, events_of, native
 
 CONTROL_LINE_MAX = 64
 PAYLOAD_MAX = 100
@@ -24,19 +24,10 @@ TOO_LARGE = Broken("Maximum Payload Violation", "payload")
 
 
 def parse(twin: SimpleNamespace, chunks: list[bytes], headers: bool = True) -> list[Any]:
-    """All events of some input, with batches flattened to their messages."""
+    """All events of some input."""
     parser = twin.Parser(CONTROL_LINE_MAX, PAYLOAD_MAX)
     parser.headers_allowed = headers
-    found: list[Any] = []
-    for chunk in chunks:
-        events = parser.feed(chunk)
-        while True:
-            for event in events:
-                found.extend(event if hasattr(event, "__iter__") else [event])
-            if not events or not isinstance(events[-1], Connect):
-                break
-            events = parser.feed(b"")
-    return found
+    return events_of(parser, chunks)
 
 
 CASES: list[tuple[bytes, list[Any]]] = [

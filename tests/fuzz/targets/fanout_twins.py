@@ -10,7 +10,7 @@ from edged.core.subjects import matches, valid_subscription
 from tests.fuzz.target import Target
 from tests.fuzz.targets.wire_seeds import SEEDS, WORDS
 
-CONNECTIONS = 3
+CONNECTIONS = 4
 CONTROL_LINE_MAX = 4096
 PAYLOAD_MAX = 1024
 PENDING_MAX = 2000
@@ -51,6 +51,7 @@ class Broker:
             outbox.echo = place != 1
             outbox.wants_no_responders = place == 2
             outbox.tracks_replies = place == 2
+            outbox.is_leaf = place == 3
         self.subscriptions: list[Any] = []
         self.routes: dict[bytes, Any] = {}
         self.turn = 0

@@ -1,13 +1,14 @@
-"""The wire parser: any input, cut anywhere, gives the same events from the reference and from the twin."""
+"""The wire parsers: any input, cut anywhere, gives the same events from the reference and from the twin."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from edged.core import _native, wire
+from edged.core import _native, leaf_wire, wire
 from edged.core.wire import Connect
 from tests.fuzz.target import Target, chance_of, cut
-from tests.fuzz.targets.wire_seeds import SEEDS, WORDS
+from tests.fuzz.targets.wire_seeds import LEAF_SEEDS, LEAF_WORDS, SEEDS, WORDS
 
 CONTROL_LINES = (64, 4096)
 PAYLOAD_MAX = 100
@@ -34,7 +35,8 @@ def parse(parser: Any, chunks: list[bytes]) -> list[Any]:
     return found
 
 
-def run(data: bytes) -> None:
+def run(reference: Any, data: bytes) -> None:
+    twin = getattr(_native, reference.__name__)
     chance = chance_of(data)
     control_line_max = chance.choice(CONTROL_LINES)
     payload_max = chance.choice((0, PAYLOAD_MAX, PAYLOAD_MAX))
@@ -46,10 +48,13 @@ def run(data: bytes) -> None:
         parser.headers_allowed = headers_allowed
         return parse(parser, pieces)
 
-    expected = events(wire.Parser, [data])
-    assert events(wire.Parser, chunks) == expected, "the reference depends on cuts"
-    assert events(_native.Parser, [data]) == expected, "the twin differs"
-    assert events(_native.Parser, chunks) == expected, "the twin depends on cuts"
+    expected = events(reference, [data])
+    assert events(reference, chunks) == expected, "the reference depends on cuts"
+    assert events(twin, [data]) == expected, "the twin differs"
+    assert events(twin, chunks) == expected, "the twin depends on cuts"
 
 
-TARGETS = (Target("wire", run, SEEDS, WORDS, share=30),)
+TARGETS = (
+    Target("wire", partial(run, wire.Parser), SEEDS, WORDS, share=30),
+    Target("leaf-wire", partial(run, leaf_wire.LeafParser), LEAF_SEEDS, LEAF_WORDS, share=15),
+)

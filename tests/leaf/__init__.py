@@ -1,0 +1,1 @@
+"""Links between servers and leaf nodes, as nats-server speaks on them."""
