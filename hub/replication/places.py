@@ -7,7 +7,7 @@ there may be those of other groups.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,10 @@ from edged.store.stretch import Stretch
 
 if TYPE_CHECKING:
     from edged.store.journal_reads import JournalReads
+
+
+# From and to which entry, the file, and where in it their frames begin and end.
+Place = tuple[int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -62,15 +66,22 @@ class Places:
             self._pieces.append(_Piece(first, last, file, start, end))
             self._is_open = True
 
-    def move(self, first: int, last: int, file: int, start: int, end: int) -> None:
-        """Entries that are known, and of which others may follow, are durable there as well."""
+    def move(self, moved: Sequence[Place]) -> None:
+        """Entries that are known, in their order, are durable there as well; others may follow on them.
+
+        All at once: there may be as many as wait for a majority that is away.
+        """
+        if not moved:
+            return
+        last = moved[-1][1]
         behind: list[_Piece] = []
         while self._pieces and self._pieces[-1].last > last:
             piece = self._pieces.pop()
             behind.append(replace(piece, first=max(piece.first, last + 1)))
             if piece.first <= last:
                 self._pieces.append(replace(piece, last=last))
-        self.add(first, last, file, start, end)
+        for place in moved:
+            self.add(*place)
         if behind:
             self._pieces += reversed(behind)
             self._is_open = False

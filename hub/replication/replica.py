@@ -35,7 +35,7 @@ from hub.replication.configuring import Configuring
 from hub.replication.filling import Filling
 from hub.replication.held import Held, add_members, held_again
 from hub.replication.holes import Holes
-from hub.replication.places import Places
+from hub.replication.places import Place, Places
 from hub.replication.reads import Done, Reads
 from hub.replication.records import record_of, recovered_of
 from hub.replication.work import Work, is_own
@@ -364,10 +364,12 @@ class Replica:
 
     def moved(self, batch: Batch) -> None:
         """A batch that begins a file is durable: entries that are in it again are there from now on."""
+        moved: list[Place] = []
         for held in self.held:
             if held.move(batch) and held.last <= self.durable.last and not held.names_members:
                 place = held.place
-                self.places.move(held.first, held.last, *place, place.offset + held.size)
+                moved.append((held.first, held.last, *place, place.offset + held.size))
+        self.places.move(moved)
 
     def shift(self, batch: Batch, size: int) -> None:
         """Something was put before all that a batch had."""
