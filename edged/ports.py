@@ -239,6 +239,9 @@ class Replication(Protocol):
     def closed(self) -> None:
         """The store is closed, and everything in it is durable."""
 
+    def needed_file(self, oldest: int) -> int:
+        """The first journal file that is to stay, if those before this one may go."""
+
     def freed(self, files: Sequence[int]) -> None:
         """These journal files are gone, and a checkpoint is saved."""
 

@@ -1,10 +1,11 @@
 """How nodes that know nothing yet become a cluster, and how one more joins. Pure decisions.
 
 A cluster is begun once. Nodes that are all new begin one together: when every address of the configuration
-has been reached, the node with the lowest number names all of them as the first members, and each of them
-writes that down before anybody votes. As soon as one node is not new there is a cluster, and whoever is new
-waits until the leader of that cluster takes it in. So a node with a wiped disk never begins a second cluster
-beside the first one, whatever it reaches.
+has been reached, the node with the lowest number names all of them as the first members. It writes that
+down, and so does each of them that is told, before it votes; who has written it down tells the others. As
+soon as one node is not new there is a cluster, and whoever is new waits until the leader of that cluster
+takes it in. So a node with a wiped disk never begins a second cluster beside the first one, whatever it
+reaches.
 """
 
 from __future__ import annotations

@@ -33,9 +33,10 @@ ACCOUNTS_LOOKED_UP_MAX: Final = 64
 
 # --- replication ---
 
-# Messages for groups that this node does not know yet, as its catalog is a moment behind. When there are more
-# the oldest is dropped; whoever sent it does so again.
+# Messages for groups that this node does not know yet, as its catalog is a moment behind, and their bytes.
+# When there are more the oldest are dropped; whoever sent them does so again.
 EARLY_MESSAGES_MAX: Final = 1024
+EARLY_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # Entries that wait on a node until its lost messages are back. When there are more it takes no others; its
 # leader sends them again.
@@ -51,3 +52,7 @@ REPAIRS_MAX: Final = 2
 
 # Snapshots that are being sent at the same time. Whoever wants another one waits until one is done with.
 SNAPSHOTS_SENT_MAX: Final = 4
+
+# Journal files that stay, though no checkpoint needs them, for nodes that catch up. One that is further
+# behind than that begins with a snapshot again.
+CATCH_UP_FILES_MAX: Final = 32

@@ -1,8 +1,8 @@
 """How the members of a group become those that are wanted, one safe step at a time. Pure.
 
-Newcomers get everything first and decide nothing (learners); once they are as far as the others, the voters
-change, by joint consensus. So a group never waits for a node that has nothing yet, and a node that leaves
-decides until it is not needed any more.
+Newcomers get everything first and decide nothing (learners); those that are as far as the others become
+voters, by joint consensus, whatever becomes of the rest. So a group never waits for a node that has nothing
+yet. Nodes leave when all newcomers are there, and decide until they are not needed any more.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def next_step(
     newcomers = wanted - members.voters
     if not newcomers <= members.learners or not members.learners <= newcomers:
         return MemberStep(members.voters, newcomers)
-    if wanted != members.voters and newcomers <= frozenset(caught_up):
-        return MemberStep(wanted, frozenset())
-    return None
+    late = newcomers.difference(caught_up)
+    voters = members.voters | (newcomers - late) if late else wanted
+    return MemberStep(voters, late) if voters != members.voters else None
 
 
 def is_settled(members: Members, wanted: frozenset[NodeId]) -> bool:

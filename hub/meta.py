@@ -3,13 +3,18 @@
 A node without a past begins a cluster with others, or is taken into one (hub/joining.py). Whoever leads the
 group takes in nodes that are new, and knows enough of all nodes to say where a stream goes.
 
+Whoever is about to begin a cluster has the promise of all others to begin with nobody else for a while. Then
+it begins, and from there on every member tells the new ones among the first members who they are, until
+somebody leads: it does not matter which of them is interrupted, and when.
+
 Rules: a node is taken in only if it is new. One that was removed is not: it has a past, and comes back with
 another disk or not at all. Nothing here changes a stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import trio
@@ -30,6 +35,8 @@ CATCH_UP_ENTRIES: Final = 1000
 """How many entries a newcomer may lack when it begins to vote: some come while the change is agreed on."""
 PROMISE_S: Final = 10.0
 """How long a node that promised to begin with one other waits for it before it listens to the next."""
+BEGIN_S: Final = PROMISE_S / 2
+"""How long the other may take until it begins. By the end of the promise it has been heard that it did."""
 FACTS: Final = "facts"
 PROMISE: Final = "promise"
 BEGIN: Final = "begin"
@@ -117,6 +124,8 @@ class MetaGroup:
                 await self._join()
             elif self._groups.leads(META):
                 await self._take_in()
+            else:
+                await self._begin_others()
             self.on_round()
             self._flush()
             with trio.move_on_after(ROUND_S):
@@ -155,17 +164,16 @@ class MetaGroup:
         }
 
     async def _answer_promise(self, sender: NodeId, body: dict[str, Any]) -> dict[str, Any]:
-        """Another node would begin with this one."""
-        now = trio.current_time()
-        is_free = self._promised_to in (0, sender) or now >= self._promised_until
-        is_given = self.is_new and is_free
+        """Another node would begin with this one, which must not see a cluster, either."""
+        is_given = self.is_new and self._listens_to(sender) and self._is_everybody_new()
         if is_given:
-            self._promised_to, self._promised_until = sender, now + PROMISE_S
+            self._promise(sender)
         return {"is_given": is_given}
 
     async def _answer_begin(self, sender: NodeId, body: dict[str, Any]) -> dict[str, Any]:
-        """Another node says who the members are. Only a node without a past believes that."""
-        is_taken = self.is_new
+        """A member says who the members are. Only a node without a past believes that."""
+        # While this one is promised to somebody, that one counts on it.
+        is_taken = self.is_new and self._listens_to(sender)
         if is_taken:
             self._begin(Members(frozenset(int(node) for node in body["voters"])))
         return {"is_taken": is_taken}
@@ -179,33 +187,41 @@ class MetaGroup:
         if members is None:
             self._tell(f"waiting for {why_waiting(seen)}")
             return
-        others = sorted(members.voters - {self.node})
-        if not await self._have_promises(others):
+        if not await self._have_promises(members.voters - {self.node}):
             self._tell("waiting for all nodes to agree on who begins the cluster")
             return
-        body = {"voters": sorted(members.voters)}
-        for node in others:
-            try:
-                await self._nodes.call(node, BEGIN, body, CALL_S)
-            except CallFailed as failure:
-                # It is a member all the same, and hears of it from the leader.
-                self._log.warn("a node did not answer when the cluster began", node=node, reason=str(failure))
-        if self.is_new:
-            self._begin(members)
+        self._begin(members)
+        await self._begin_others()
 
-    async def _have_promises(self, others: Sequence[NodeId]) -> bool:
+    async def _have_promises(self, others: Collection[NodeId]) -> bool:
         """Whether all of these begin with this node, and with nobody else meanwhile."""
-        if self._promised_to not in (0, self.node) and trio.current_time() < self._promised_until:
+        if not self._listens_to(self.node):
             return False
-        self._promised_to, self._promised_until = self.node, trio.current_time() + PROMISE_S
-        for node in others:
-            try:
+        asked_s = trio.current_time()
+        self._promise(self.node)
+        given: set[NodeId] = set()
+
+        async def ask(node: NodeId) -> None:
+            with suppress(CallFailed):
                 answer = await self._nodes.call(node, PROMISE, {}, CALL_S)
-            except CallFailed:
-                return False
-            if not answer.get("is_given"):
-                return False
-        return self.is_new
+                if answer.get("is_given"):
+                    given.add(node)
+
+        async with trio.open_nursery() as nursery:
+            for node in others:
+                nursery.start_soon(ask, node)
+        return self.is_new and given == set(others) and trio.current_time() < asked_s + BEGIN_S
+
+    def _listens_to(self, node: NodeId) -> bool:
+        """Whether no other node counts on this one."""
+        return self._promised_to in (0, node) or trio.current_time() >= self._promised_until
+
+    def _promise(self, node: NodeId) -> None:
+        self._promised_to, self._promised_until = node, trio.current_time() + PROMISE_S
+
+    def _is_everybody_new(self) -> bool:
+        """Whether every node that is connected has said that it is new."""
+        return self._is_everybody_known() and all(self._new.values())
 
     def _is_everybody_known(self) -> bool:
         """Whether every node that is connected has said whether it is new."""
@@ -217,25 +233,46 @@ class MetaGroup:
         self._groups.begin(META, members)
         self._flush()
 
+    async def _begin_others(self) -> None:
+        """Tell the first members who they are, as long as nobody has led them."""
+        status = self._groups.status(META)
+        if status.leader or status.last:
+            # A majority of them knows, and whoever leads tells the others.
+            return
+        voters: frozenset[NodeId] = status.members.voters
+        await self._tell_members(dict.fromkeys(self._new_nodes() & voters, voters))
+
+    def _new_nodes(self) -> frozenset[NodeId]:
+        """Those that are connected and have no past."""
+        return frozenset(node for node, is_new in self._new.items() if is_new)
+
+    async def _tell_members(self, voters: Mapping[NodeId, frozenset[NodeId]]) -> None:
+        """Tell new nodes who the voters are, each its own."""
+        async with trio.open_nursery() as nursery:
+            for node, others in voters.items():
+                nursery.start_soon(self._tell_node, node, others)
+
+    async def _tell_node(self, node: NodeId, voters: frozenset[NodeId]) -> None:
+        try:
+            await self._nodes.call(node, BEGIN, {"voters": sorted(voters)}, CALL_S)
+        except CallFailed as failure:
+            # It is told again in the next round.
+            self._log.warn("a new node could not be taken in yet", node=node, reason=str(failure))
+
     # --- leading ---
 
     async def _take_in(self) -> None:
         """Bring nodes that are new into the group, and those that are to leave out of it."""
         status = self._groups.status(META)
         members: Members = status.members
-        newcomers = [node for node, is_new in self._new.items() if is_new and node not in self.leaving]
-        for node in newcomers:
-            body = {"voters": sorted(members.voters - {node})}
-            try:
-                await self._nodes.call(node, BEGIN, body, CALL_S)
-            except CallFailed as failure:
-                self._log.warn("a new node could not be taken in yet", node=node, reason=str(failure))
+        newcomers = self._new_nodes() - self.leaving
+        await self._tell_members({node: members.voters - {node} for node in newcomers})
         # The state may have changed while others were asked.
         if not self._groups.leads(META):
             return
         status = self._groups.status(META)
         members = status.members
-        wanted = (members.voters | members.learners | set(newcomers)) - self.leaving
+        wanted = (members.voters | members.learners | newcomers) - self.leaving
         step = next_step(members, wanted or members.voters, caught_up(status))
         if step is not None and self._groups.change(META, step.voters, step.learners):
             self._log.info(

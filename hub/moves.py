@@ -5,8 +5,11 @@ was on and those it goes to, and `edged.target` are those it is to be on in the 
 changes the members of its group step by step; when they are the target, the leader of the meta group is told
 and writes that down. So a node gives up its copy only when it is no member any more, by a committed command.
 
-Rules: commands to the catalog are made by the leader of the meta group only. Everything here can be done
-again: who did not see the end of it begins from what the catalog and the members say.
+Rules: commands to the catalog are made by the leader of the meta group only, which holds the lock of the
+catalog from looking to the outcome. Before the members of a group are changed it is asked what the catalog
+says by now, as whoever leads the stream may have missed something. What is said of one move, which has a
+number, counts for no other. Everything here can be done again: who did not see the end of it begins from
+what the catalog and the members say.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import trio
 
 from edged.core import api_errors
 from edged.core.api_errors import ApiFailure
-from edged.core.commands import BEFORE, PEERS, TARGET, PutStream, assigned_to
+from edged.core.commands import BEFORE, MOVE, PEERS, TARGET, PutStream, assigned_to
 from edged.core.stream_config import Placement, StreamConfig
 from edged.ports import CallFailed
 from edged.store.errors import StoreError
@@ -31,7 +34,8 @@ from hub.raft.members import NodeId
 if TYPE_CHECKING:
     from edged.ports import Assignment
     from hub.cluster import HubCluster
-    from hub.replication.replicas import GroupStatus, Replicas
+    from hub.replication.replicas import Replicas
+    from hub.replication.status import GroupStatus
 
 MOVED: Final = "moved"
 ROUND_S: Final = 0.5
@@ -73,11 +77,12 @@ class Moves:
 
     async def _advance(self, group: int) -> bool:
         """One step of a stream towards its nodes; False if it is where it belongs."""
-        entry = self._cluster.jetstream.store.catalog.streams[group]
-        wanted = frozenset(entry.config.get(TARGET) or entry.config.get(PEERS, ()))
-        status = self._replicas.status(group)
-        if not wanted or (is_settled(status.members, wanted) and TARGET not in entry.config):
+        if self._is_in_place(group):
             return False
+        if not await self._knows_catalog() or not self._replicas.leads(group) or self._is_in_place(group):
+            return True
+        config = self._cluster.jetstream.store.catalog.streams[group].config
+        wanted, status = _wanted(config), self._replicas.status(group)
         if not is_settled(status.members, wanted):
             step = next_step(status.members, wanted, caught_up(status))
             if step is not None:
@@ -85,11 +90,33 @@ class Moves:
         elif status.is_agreed:
             # If it fails, whoever leads the meta group by then is told in the next round.
             with suppress(CallFailed, StoreError, ApiFailure):
-                await self._tell_moved(group, wanted)
+                await self._tell_moved(group, config.get(MOVE, 0), wanted)
         return True
 
-    async def _tell_moved(self, group: int, peers: frozenset[NodeId]) -> None:
-        body = {"group": group, "peers": sorted(peers)}
+    def _is_in_place(self, group: int) -> bool:
+        """Whether a stream that is led here is where it belongs, as far as this node knows."""
+        config = self._cluster.jetstream.store.catalog.streams[group].config
+        wanted = _wanted(config)
+        is_there = is_settled(self._replicas.status(group).members, wanted)
+        return not wanted or (is_there and TARGET not in config)
+
+    async def _knows_catalog(self) -> bool:
+        """Wait until this node has all that was decided of the catalog; False if that takes too long."""
+        answers: list[bool] = []
+        answered = trio.Event()
+
+        def done(is_known: bool) -> None:
+            answers.append(is_known)
+            answered.set()
+
+        self._cluster.make_sure(META, done)
+        self._cluster.jetstream.server.flush()
+        with trio.move_on_after(ROUND_S):
+            await answered.wait()
+        return True in answers
+
+    async def _tell_moved(self, group: int, move: int, peers: frozenset[NodeId]) -> None:
+        body = {"group": group, "move": move, "peers": sorted(peers)}
         leader = self._cluster.leader(META)
         if leader == self._cluster.node:
             await self._answer_moved(leader, body)
@@ -99,10 +126,12 @@ class Moves:
     async def _answer_moved(self, sender: NodeId, body: dict[str, Any]) -> dict[str, Any]:
         """The leader of a stream says that its members are what they were to be."""
         group, peers = int(body["group"]), sorted(int(node) for node in body["peers"])
-        found = self._cluster.all_streams().get(group)
-        if found is not None and sorted(found.config.get(TARGET) or ()) == peers:
-            config = {name: value for name, value in found.config.items() if name not in (TARGET, BEFORE)}
-            await self._put(group, {**config, PEERS: peers})
+        async with self._cluster.jetstream.catalog_lock:
+            found = self._cluster.all_streams().get(group)
+            # An earlier move may have had the same target, and the members have left it since.
+            if found is not None and _is_of(found.config, int(body["move"]), peers):
+                config = {name: value for name, value in found.config.items() if name not in (TARGET, BEFORE)}
+                await self._put(group, {**config, PEERS: peers})
         return {}
 
     def _found(self, group: int) -> Assignment:
@@ -221,3 +250,13 @@ class Moves:
                 change = self._cluster.jetstream.change
                 with trio.move_on_after(ROUND_S):
                     await change.wait()
+
+
+def _wanted(config: Mapping[str, Any]) -> frozenset[NodeId]:
+    """The nodes that are to have a stream in the end."""
+    return frozenset(config.get(TARGET) or config.get(PEERS, ()))
+
+
+def _is_of(config: Mapping[str, Any], move: int, peers: list[NodeId]) -> bool:
+    """Whether a stream is moving to these nodes, and that is the move with this number."""
+    return config.get(MOVE, 0) == move and sorted(config.get(TARGET) or ()) == peers

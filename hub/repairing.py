@@ -106,14 +106,22 @@ class Repairing:
     def _begun(self, repair: Repair) -> None:
         entry, wanted = repair.entry, repair.wanted()
         assert entry is not None, repair.group
-        self._server.log.warn(
-            "messages are lost here: the other nodes are asked for them",
-            account=entry.account,
-            stream=entry.name,
-            first_seq=wanted[0].start,
-            last_seq=wanted[-1].stop - 1,
-            ranges=len(wanted),
-        )
+        if wanted:
+            self._server.log.warn(
+                "messages are lost here: the other nodes are asked for them",
+                account=entry.account,
+                stream=entry.name,
+                first_seq=wanted[0].start,
+                last_seq=wanted[-1].stop - 1,
+                ranges=len(wanted),
+            )
+        else:
+            # Not even which messages are lost is known.
+            self._server.log.warn(
+                "the index of a segment is lost here: the copy of this node comes anew from whoever leads",
+                account=entry.account,
+                stream=entry.name,
+            )
 
     def _ended(self, repair: Repair) -> None:
         entry = repair.entry

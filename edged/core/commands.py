@@ -49,8 +49,10 @@ TARGET: Final = "edged.target"
 """Where it says which nodes are to have it in the end, while it moves."""
 BEFORE: Final = "edged.before"
 """And which nodes had it before it began to move."""
+MOVE: Final = "edged.move"
+"""And how often it was told to move: what is said of one move says nothing of the next one."""
 # What of a stored configuration is about where a stream is, and nothing to the stream itself.
-ASSIGNED: Final = frozenset((PEERS, TARGET, BEFORE))
+ASSIGNED: Final = frozenset((PEERS, TARGET, BEFORE, MOVE))
 
 
 def assigned_to(stored: Config, nodes: list[int]) -> Config:
@@ -62,7 +64,8 @@ def assigned_to(stored: Config, nodes: list[int]) -> Config:
     if TARGET not in stored and set(nodes) == set(here):
         return {PEERS: here}
     both = [*nodes, *(node for node in here if node not in nodes)]
-    return {PEERS: both, TARGET: nodes, BEFORE: stored.get(BEFORE) or here}
+    before = stored.get(BEFORE) or here
+    return {PEERS: both, TARGET: nodes, BEFORE: before, MOVE: stored.get(MOVE, 0) + 1}
 
 
 class UnknownCommand(ValueError):  # noqa: N818 - says what happened

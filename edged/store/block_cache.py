@@ -13,11 +13,13 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 # Whose it is, and which of its parts.
 Key = tuple[int, Hashable]
 _owners = count(1)
+COLUMNS: Final = -1
+"""Stands for the columns of a segment where the position of a block is noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,14 @@ class BlockCache:
         self._bytes = 0
         self._hits = 0
         self._misses = 0
-        # Blocks that were found to be beyond repair when somebody read them: which, by the path of a segment.
+        # What was found to be beyond repair when somebody read it, by the path of a segment: the positions of
+        # blocks, and COLUMNS.
         self.beyond_repair: dict[str, set[int]] = {}
+
+    def note_damage(self, path: str, position: int) -> None:
+        """Something of a segment is beyond repair, for who can get the messages elsewhere."""
+        with self._lock:
+            self.beyond_repair.setdefault(path, set()).add(position)
 
     @staticmethod
     def new_owner() -> int:

@@ -2,11 +2,14 @@
 
 Rules: a checkpoint is written under another name, synced, then renamed, so that it is there whole or not at
 all. The two newest are kept: with the newest beyond repair, the older one and the journal files since then
-give the same state. What is not understood is moved aside, never deleted.
+give the same state. What is not understood is moved aside, never deleted. One that the disk does not give is
+no better than a damaged one while another is good; without that it is no reason to go on, as the disk may
+give it another time.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +29,7 @@ GENERATIONS: Final = 2
 MARK: Final = 0x504B4345  # "ECKP" in the order of the bytes
 STATE_BYTES_MAX: Final = 1 << 30
 """What a checkpoint may unpack to: far beyond any real one, and still something to allocate."""
+REFUSED: Final = "the disk does not give it"
 PURPOSE: Final = b"checkpoint"
 _SUFFIX: Final = ".ckpt"
 _HEAD_BYTES: Final = LABEL_BYTES + SALT_BYTES
@@ -100,14 +104,24 @@ def save_checkpoint(files: Files, checkpoint: Checkpoint, keys: Keyring | None =
 def load_newest(
     files: Files, belongs: Callable[[Checkpoint], bool], keys: Keyring | None = None
 ) -> tuple[Checkpoint | None, list[tuple[str, str]]]:
-    """The newest good checkpoint that belongs to this store, and those that are not good with the reason."""
+    """The newest good checkpoint that belongs to this store, and those that are not good with the reason.
+
+    Raises OSError when none is good and the disk did not give all of them.
+    """
     bad: list[tuple[str, str]] = []
+    refused: OSError | None = None
     for number in reversed(checkpoint_numbers(files)):
         path = checkpoint_path(number)
         try:
             found = decode_checkpoint(_read_all(files, path), path, keys)
         except Damaged as error:
             bad.append((path, str(error)))
+            continue
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            refused = refused or error
+            bad.append((path, REFUSED))
             continue
         if found.next_file != number:
             bad.append((path, "its name does not fit its content"))
@@ -116,6 +130,8 @@ def load_newest(
             bad.append((path, "it does not belong to the journal of this store"))
             continue
         return found, bad
+    if refused is not None:
+        raise refused
     return None, bad
 
 

@@ -393,8 +393,11 @@ class Cycle:
         freed: list[int] = []
         try:
             oldest = remove_older(store.files)
+            needed = oldest
+            if store.replication is not None:
+                needed = min(oldest, store.replication.needed_file(oldest))
             for number in file_numbers(store.files.list(JOURNAL)):
-                if number < oldest and not is_strange(store.files, number, oldest):
+                if number < needed and not is_strange(store.files, number, needed):
                     store.journal.reuse(number)
                     freed.append(number)
             store.remove_condemned(oldest)

@@ -44,3 +44,11 @@ class OutcomeUnknown(StoreError):  # noqa: N818 - says what happened
 
 class Damaged(StoreError):  # noqa: N818 - says what happened
     """Bytes that were written are not what is read. What they held is lost unless somebody else has it."""
+
+    # The disk did not give all of them now: it may another time, so nothing is to be given up for it.
+    may_pass = False
+
+
+def is_damage(error: StoreError | OSError) -> bool:
+    """Whether something was read and is bad, and not just refused: what is damaged stays so."""
+    return isinstance(error, Damaged) and not error.may_pass

@@ -4,7 +4,9 @@ It is what a checkpoint keeps of the group; messages are in segments, which are 
 before the journal speaks of them. An INSTALL frame makes it count: its index is that of the last entry in it.
 
 Rules: the entry of the stream stays, its log and machine are new. Segments of the log before go when no
-checkpoint speaks of them any more. A segment made for this has a generation that no checkpoint has.
+checkpoint speaks of them any more. A segment made for this has a generation that no checkpoint has. Files are
+read before the frame is written (prepare()), as what is durable then has to be taken over: install() of what
+is prepared cannot fail.
 """
 
 from __future__ import annotations
@@ -81,31 +83,48 @@ class GroupState:
         return index, cls(term, record, dict(state["configs"]).get(group, {}), machine, log)
 
 
-def install(store: Store, group: Group, index: int, found: GroupState, file: int) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A state that may be installed: of a stream with its log and machine, which nobody else has."""
+
+    found: GroupState
+    log: StreamLog | None = None
+    machine: StreamMachine | None = None
+
+
+def prepare(store: Store, group: int, found: GroupState) -> Prepared:
+    """Open what a state speaks of. Raises StoreError."""
+    if found.log is None:
+        return Prepared(found)
+    log = restore_log(store, store.catalog.streams[group].stream_id, found.log)
+    machine = StreamMachine(log, found.config, log)
+    if found.machine:
+        machine.restore(found.machine)
+    expect_expiries(machine, log)
+    return Prepared(found, log, machine)
+
+
+def install(store: Store, group: Group, index: int, prepared: Prepared, file: int) -> list[int]:
     """Let a state take the place of a group's; the streams of which the catalog says something new.
 
     `file` is the journal file that has the INSTALL frame.
     """
     group.applied = index
     group.refused.clear()
+    found = prepared.found
     if group.number == CATALOG:
         commands = [
             (PutStream(number, stream_id, account, name, config), tuple(genesis))
             for number, stream_id, account, name, config, genesis in found.machine["streams"]
         ]
         return store.catalog.install(commands, found.machine["highest_group"])
-    _install_stream(store, store.catalog.streams[group.number], found, file)
+    _install_stream(store, store.catalog.streams[group.number], prepared, file)
     return []
 
 
-def _install_stream(store: Store, entry: StreamEntry, found: GroupState, file: int) -> None:
-    assert found.log is not None, entry.name
+def _install_stream(store: Store, entry: StreamEntry, prepared: Prepared, file: int) -> None:
+    assert prepared.log is not None and prepared.machine is not None, entry.name
     old = entry.log
-    log = restore_log(store, entry.stream_id, found.log)
-    entry.log = log
-    machine = entry.group.machine = StreamMachine(log, found.config, log)
-    if found.machine:
-        machine.restore(found.machine)
-    expect_expiries(machine, log)
+    entry.log, entry.group.machine = prepared.log, prepared.machine
     if isinstance(old, StreamLog):
         store.condemned += [[file + 1, segment.path] for segment in old.segments]

@@ -20,7 +20,7 @@ from edged.core.repair_records import GivenUp, Repaired, Settled, encode_repaire
 from edged.core.stream_machine import Outcome, StreamMachine
 from edged.store.batch import Mend
 from edged.store.errors import StoreFull
-from edged.store.install import GroupState, install
+from edged.store.install import GroupState, install, prepare
 from edged.store.stream_log import StreamLog
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class Mending:
         outcomes: list[Outcome] = []
         for record in entry.records:
             if isinstance(record, GivenUp):
-                install(store, group, 0, GroupState.empty(record.genesis), file)
+                empty = prepare(store, entry.group, GroupState.empty(record.genesis))
+                install(store, group, 0, empty, file)
                 group.next_index = 1
                 outcomes.append(0)
             else:

@@ -17,12 +17,12 @@ from edged.core.frame_twins import FrameBuffer
 from edged.core.frames import BATCH, Frame
 from edged.core.stream_machine import StreamMachine
 from edged.store.anew import begin_anew, is_under_way
-from edged.store.checkpoint import CHECKPOINTS, Checkpoint, checkpoint_numbers, load_newest
+from edged.store.checkpoint import CHECKPOINTS, REFUSED, Checkpoint, checkpoint_numbers, load_newest
 from edged.store.errors import StoreBroken
 from edged.store.files import Files
 from edged.store.found_log import FoundLog
 from edged.store.group import CATALOG, Assignment, Group
-from edged.store.install import GroupState, install
+from edged.store.install import GroupState, install, prepare
 from edged.store.journal import START, Position
 from edged.store.journal_file import HEADER_BYTES, JOURNAL, file_path, spare_names
 from edged.store.journal_reader import (
@@ -88,6 +88,8 @@ def recover(store: Store) -> RecoveryReport:
     if checkpoint is not None and not chain.files:
         # A file was begun, and durable, before the checkpoint was written.
         chain.missing.append(report.checkpoint)
+    if chain.missing and any(reason == REFUSED for _, reason in report.bad_checkpoints):
+        raise StoreBroken("the disk does not give the checkpoint that is needed", CHECKPOINTS)
     strange = chain.strange
     last = read_last(files, chain)
     chain, known = _begin_journal(store, chain, last, report)
@@ -207,7 +209,7 @@ def _restore_catalog(store: Store, state: dict[str, Any]) -> dict[int, tuple[int
 
 
 def _install(store: Store, group: Group, index: int, found: GroupState, file: int) -> None:
-    install(store, group, index, found, file)
+    install(store, group, index, prepare(store, group.number, found), file)
 
 
 def _tidy_segments(store: Store, checkpoint: Checkpoint | None, report: RecoveryReport) -> None:

@@ -20,9 +20,9 @@ from typing import Final
 from edged.core.code_twins import running_sums
 from edged.core.message import Message
 from edged.core.runs import SubjectColumns
-from edged.store.block_cache import BlockCache
+from edged.store.block_cache import COLUMNS, BlockCache
 from edged.store.box import Keyring
-from edged.store.errors import Damaged
+from edged.store.errors import Damaged, is_damage
 from edged.store.files import File, Files
 from edged.store.segment_check import Problem, Progress, check
 from edged.store.segment_columns import (
@@ -55,6 +55,7 @@ from edged.store.segment_rebuild import (
     column_of,
     read_block,
     read_contents,
+    rebuilt_contents,
     unpack_expiries,
 )
 from edged.store.segment_sections import SectionFile
@@ -132,6 +133,11 @@ class Segment:
     def is_rebuilt(self) -> bool:
         """Whether the footer was lost; the segment should be written anew."""
         return self._contents.footer is None
+
+    def rebuilt(self) -> Segment:
+        """The same file by its blocks alone, for when its columns are beyond repair. Raises Damaged."""
+        contents = rebuilt_contents(self._sections, self._contents, self._expires_ns)
+        return Segment(self._sections, contents, self._cache, self.file_bytes, self._expires_ns)
 
     def forget(self) -> None:
         """Leave the cache to others; for a segment that is no longer in use."""
@@ -305,17 +311,16 @@ class Segment:
         entry = self._table.entry(position)
         if block is not None:
             raise _lost(entry, block, self.path)
-        self._sections.has_unread_sectors = False
         try:
             with self._sections.opened() as file:
                 section = self._sections.section(file, Span(entry.offset, entry.size))
             block = block_of(self._sections, section, entry, self._contents.whole)
         except Damaged as error:
             # To try in vain costs much more than to read a good block, so the reason is kept in its place.
-            if not self._sections.has_unread_sectors:
+            if is_damage(error):
                 self._cache.put(key, error.what, _REASON_BYTES)
-            self._cache.beyond_repair.setdefault(self.path, set()).add(position)
-            raise _lost(entry, error.what, self.path) from error
+            self._cache.note_damage(self.path, position)
+            raise _lost(entry, error.what, self.path, error.may_pass) from error
         if section.repaired:
             self.repaired_offsets.add(entry.offset)
         self._cache.put(key, block, block.memory_bytes)
@@ -366,7 +371,10 @@ class Segment:
             return self._read_column(kind, column)
         except Damaged as error:
             # As with blocks, a vain attempt is not repeated all the time.
-            self._cache.put((self._owner, column), error.what, _REASON_BYTES)
+            if is_damage(error):
+                self._cache.put((self._owner, column), error.what, _REASON_BYTES)
+            if kind != EXPIRIES:
+                self._cache.note_damage(self.path, COLUMNS)
             raise
 
     def _read_column(self, kind: int, span: Span) -> bytes:
@@ -374,9 +382,9 @@ class Segment:
             with self._sections.opened() as file:
                 section = self._sections.section(file, span)
             raw = column_of(self._sections, section, kind, self._contents.whole)
-        except Damaged:
+        except Damaged as error:
             # From the same blocks come the same columns; if a block is lost as well, this raises Damaged too.
-            recounted = self._recount()
+            recounted = self._recount(error.may_pass)
             if kind not in recounted:
                 raise
             self._recounted = recounted
@@ -386,11 +394,16 @@ class Segment:
             self.repaired_offsets.add(span.offset)
         return raw
 
-    def _recount(self) -> dict[int, bytes]:
+    def _recount(self, may_pass: bool) -> dict[int, bytes]:
+        """The raw columns from the blocks. `may_pass`: what asks for that may be readable another time."""
         recount = Recount(self._expires_ns)
         with self._sections.opened() as file:
             for entry in self._table.entries():
-                recount.add(read_block(self._sections, file, entry, self._contents.whole))
+                try:
+                    recount.add(read_block(self._sections, file, entry, self._contents.whole))
+                except Damaged as error:
+                    error.may_pass = error.may_pass or may_pass
+                    raise
         return recount.columns()
 
     def _may_hold(self, seq: int) -> bool:
@@ -412,8 +425,10 @@ class Segment:
                 )
 
 
-def _lost(entry: BlockEntry, why: str, path: str) -> MessagesLost:
-    return MessagesLost(entry.first_seq, entry.last_seq, why, path, entry.offset)
+def _lost(entry: BlockEntry, why: str, path: str, may_pass: bool = False) -> MessagesLost:
+    lost = MessagesLost(entry.first_seq, entry.last_seq, why, path, entry.offset)
+    lost.may_pass = may_pass
+    return lost
 
 
 def _find(seqs: Seqs, seq: int) -> int | None:

@@ -84,6 +84,18 @@ def read_contents(sections: SectionFile, name: SegmentName | None, expires_ns: E
         return _search(sections, file, name, header, expires_ns)
 
 
+def rebuilt_contents(sections: SectionFile, contents: Contents, expires_ns: Expiry | None) -> Contents:
+    """What the blocks say of a segment whose footer is good and whose columns are not. Raises Damaged."""
+    found: list[_Found] = []
+    with sections.opened() as file:
+        for entry in contents.table.entries():
+            span = Span(entry.offset, entry.size)
+            with suppress(Damaged):
+                found.append(_Found(span, sections.section(file, span).prelude))
+        ours = [one for one in found if one.prelude.belongs_to(contents.whole)]
+        return _rebuild(sections, file, ours, contents.whole, expires_ns)
+
+
 def is_named(prelude: Prelude, name: SegmentName | None) -> bool:
     """Whether a section is from a file of this name; any is if no name is given."""
     return name is None or name == (prelude.stream_id, prelude.name_seq, prelude.generation)

@@ -52,8 +52,6 @@ class SectionFile:
     def __init__(self, files: Files, path: str, keys: Keyring | None) -> None:
         self._files = files
         self.path = path
-        # Whether the disk refused to give something. It may give it another time, so this is not final.
-        self.has_unread_sectors = False
         self._keys = keys if keys is not None else Keyring()
         self._boxes: dict[tuple[bytes, bytes], Box | None] = {}
         self._box_lock = threading.Lock()
@@ -83,12 +81,14 @@ class SectionFile:
 
     def section(self, file: File, span: Span, thorough: bool = False) -> Section:
         """The section there; Damaged if there is none or it is beyond repair."""
-        blob = self._read(file, *span)
+        blob, is_all = self._read_what_there_is(file, *span)
         try:
             payload, repaired = unguard(blob, MARK, thorough)
             return Section(span, unpack_prelude(payload), payload, repaired)
         except Damaged as error:
-            raise Damaged(error.what, self.path, span.offset) from error
+            damaged = Damaged(error.what, self.path, span.offset)
+            damaged.may_pass = not is_all
+            raise damaged from error
 
     def raw(self, section: Section) -> bytes:
         """What a section holds, decrypted and decompressed."""
@@ -158,25 +158,26 @@ class SectionFile:
         return self._boxes[key]
 
     def _read(self, file: File, offset: int, size: int) -> bytes:
+        return self._read_what_there_is(file, offset, size)[0]
+
+    def _read_what_there_is(self, file: File, offset: int, size: int) -> tuple[bytes, bool]:
+        """The bytes there, with zeros for sectors that the disk does not give; whether it gave all."""
         try:
-            return file.read_at(offset, size)
+            return file.read_at(offset, size), True
         except OSError as error:
             if error.errno != errno.EIO:
                 raise StoreBroken(
                     f"a segment cannot be read ({error.strerror or error})", self.path
                 ) from error
-        return self._read_sectors(file, offset, size)
-
-    def _read_sectors(self, file: File, offset: int, size: int) -> bytes:
-        """The bytes there, with zeros for sectors that the disk does not give."""
-        parts = []
+        parts: list[bytes] = []
         end = min(offset + size, file.size())
+        is_all = True
         while offset < end:
             stop = min(end, (offset // _SECTOR_BYTES + 1) * _SECTOR_BYTES)
             try:
                 parts.append(file.read_at(offset, stop - offset))
             except OSError:
-                self.has_unread_sectors = True
+                is_all = False
                 parts.append(bytes(stop - offset))
             offset = stop
-        return b"".join(parts)
+        return b"".join(parts), is_all

@@ -111,13 +111,14 @@ def blocks_of(messages: Iterable[Message], block_bytes: int = USUAL.block_bytes)
 class Draft:
     """A segment that is written, and neither durable nor under its name yet. Without messages, nothing."""
 
-    __slots__ = ("_file", "_files", "_temporary", "info")
+    __slots__ = ("_file", "_files", "_temporary", "_writer", "info")
 
-    def __init__(self, files: Files, file: File, info: SegmentInfo) -> None:
+    def __init__(self, files: Files, file: File, path: str, writer: _Writer) -> None:
         self._files = files
         self._file = file
-        self._temporary = info.path + TEMPORARY_SUFFIX
-        self.info = info
+        self._temporary = path + TEMPORARY_SUFFIX
+        self._writer = writer
+        self.info = SegmentInfo(path)
 
     @classmethod
     def write(
@@ -131,7 +132,30 @@ class Draft:
         salt: bytes | None = None,
         compression_level: int = USUAL.compression_level,
     ) -> Draft:
-        """Write messages that are blocks already. Memory holds one of them.
+        """Write messages that are blocks already. Memory holds one of them."""
+        draft = cls.begin(files, path, stream_id, keys, expires_ns, salt, compression_level)
+        try:
+            with _translating(path):
+                for block in blocks:
+                    draft.add(block)
+            draft.end()
+        except BaseException:
+            draft.drop()
+            raise
+        return draft
+
+    @classmethod
+    def begin(
+        cls,
+        files: Files,
+        path: str,
+        stream_id: bytes,
+        keys: Keyring | None = None,
+        expires_ns: Expiry | None = None,
+        salt: bytes | None = None,
+        compression_level: int = USUAL.compression_level,
+    ) -> Draft:
+        """For blocks that are added one by one, up to end(); whoever does not come that far drops it.
 
         The path is one of `segment_path`; no seq is below the one in it. `salt` is drawn at random unless a
         test wants the same bytes every time; it must never be used for two files.
@@ -145,17 +169,21 @@ class Draft:
         with _translating(path):
             _make_place(files, path)
             file = _create(files, path + TEMPORARY_SUFFIX)
-            draft = cls(files, file, SegmentInfo(path))
-            try:
-                draft.info = _Writer(file, path, identity, box, expires_ns, compression_level).write(blocks)
-            except BaseException:
-                draft.drop()
-                raise
-        return draft
+        return cls(files, file, path, _Writer(file, path, identity, box, expires_ns, compression_level))
+
+    def add(self, block: Rows | PackedBlock) -> None:
+        """Write a block. Raises StoreError."""
+        with _translating(self.info.path):
+            self._writer.add(block)
+
+    def end(self) -> None:
+        """There are no more blocks. Raises StoreError."""
+        with _translating(self.info.path):
+            self.info = self._writer.finish()
 
     def sync(self) -> None:
-        """Make it durable. Raises StoreError."""
-        if self.info.count:
+        """Make it durable, as far as it is. Raises StoreError."""
+        if self._writer.has_blocks:
             with _translating(self.info.path):
                 self._file.sync()
 
@@ -219,13 +247,20 @@ class _Writer:
         self._blocks: list[Prelude] = []
         self._entries: list[BlockEntry] = []
 
-    def write(self, blocks: Iterable[Rows | PackedBlock]) -> SegmentInfo:
-        """Take in all messages and finish the file."""
-        for block in blocks:
-            if isinstance(block, PackedBlock):
-                self._copy_block(block)
-            else:
-                self._write_block(block)
+    @property
+    def has_blocks(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self._blocks)
+
+    def add(self, block: Rows | PackedBlock) -> None:
+        """Take in some messages."""
+        if isinstance(block, PackedBlock):
+            self._copy_block(block)
+        else:
+            self._write_block(block)
+
+    def finish(self) -> SegmentInfo:
+        """Finish the file."""
         return self._finish() if self._blocks else SegmentInfo(self._path)
 
     def _write_block(self, rows: Rows) -> None:

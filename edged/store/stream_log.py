@@ -334,13 +334,12 @@ class StreamLog(Losses):
         for path, seqs, live, deleted in sorted(snapshot["segments"], key=lambda entry: entry[1][0]):
             saved = SavedPart((seqs[0], seqs[1]), (live[0], live[1]), deleted)
             try:
-                segment = open_segment(path)
+                part = log._restore_part(open_segment(path), saved)
             except Damaged:
                 if live[0]:
                     lost += _lost_of(saved, None, "its segment is damaged")
                     log.missing_count += live[0]
                 continue
-            part = log._restore_part(segment, saved)
             if part.live_count < live[0]:
                 lost += _lost_of(saved, part, "a part of its segment is damaged")
                 log.missing_count += live[0] - part.live_count
@@ -351,7 +350,11 @@ class StreamLog(Losses):
         return log
 
     def _restore_part(self, segment: SealedMessages, saved: SavedPart) -> SealedPart:
-        part = SealedPart.restored(segment, self._columns, self.table, saved)
+        try:
+            part = SealedPart.restored(segment, self._columns, self.table, saved)
+        except Damaged:
+            # Its columns are bad and so are some of its blocks: what there still is of it the others say.
+            part = SealedPart.restored(segment.rebuilt(), self._columns, self.table, saved)
         self._add_part(part)
         self.message_count += part.live_count
         self.bytes += part.live_bytes

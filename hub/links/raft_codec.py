@@ -206,13 +206,13 @@ def _decode_part(cursor: _Cursor, term: int) -> SnapshotPart:
 
 def _vote_request(cursor: _Cursor, term: int) -> VoteRequest:
     last_index, last_term, flags = cursor.take(_VOTE_REQUEST)
-    is_trial, is_transfer = cursor.flags(flags, 1, 2)
-    return VoteRequest(term, last_index, last_term, is_trial, is_transfer)
+    is_trial, is_transfer, is_unsure = cursor.flags(flags, 1, 2, 4)
+    return VoteRequest(term, last_index, last_term, is_trial, is_transfer, is_unsure)
 
 
 def _vote_reply(cursor: _Cursor, term: int) -> VoteReply:
-    is_trial, is_granted = cursor.flags(cursor.take(_FLAGS)[0], 1, 2)
-    return VoteReply(term, is_trial, is_granted)
+    is_trial, is_granted, is_unsure = cursor.flags(cursor.take(_FLAGS)[0], 1, 2, 4)
+    return VoteReply(term, is_trial, is_granted, is_unsure)
 
 
 def _append_reply(cursor: _Cursor, term: int) -> AppendReply:
@@ -233,10 +233,13 @@ _ENCODERS: Final[dict[type, tuple[int, _Encoder]]] = {
     VoteRequest: (
         1,
         lambda m, parts: parts.append(
-            _VOTE_REQUEST.pack(m.last_index, m.last_term, _flags(m.is_trial, m.is_transfer))
+            _VOTE_REQUEST.pack(m.last_index, m.last_term, _flags(m.is_trial, m.is_transfer, m.is_unsure))
         ),
     ),
-    VoteReply: (2, lambda m, parts: parts.append(_FLAGS.pack(_flags(m.is_trial, m.is_granted)))),
+    VoteReply: (
+        2,
+        lambda m, parts: parts.append(_FLAGS.pack(_flags(m.is_trial, m.is_granted, m.is_unsure))),
+    ),
     Append: (3, _encode_append),
     AppendReply: (
         4,

@@ -73,7 +73,9 @@ class Following:
         incoming = self._incoming
         if incoming is None or incoming.snapshot != snapshot:
             incoming = self._incoming = _Incoming(snapshot, 0)
-        if part.offset == incoming.offset:
+        if part.kept is not None:
+            incoming.offset = part.kept
+        elif part.offset == incoming.offset:
             self._work.keep_part(part)
             incoming.offset += part.size
         if incoming.offset < snapshot.size:

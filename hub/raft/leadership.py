@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Final
 
 from hub.raft.log import Log
 from hub.raft.members import Members, NodeId
@@ -29,6 +30,9 @@ from hub.raft.messages import (
 from hub.raft.options import RaftOptions
 from hub.raft.progress import Pace, Progress
 from hub.raft.worklist import Worklist
+
+_ROUNDS_MISSED_MAX: Final = 5
+"""Who has not answered so many heartbeats is not waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +104,16 @@ class Leadership:
         return self._heir != 0
 
     @property
-    def lowest_match(self) -> int:
-        """What every follower has."""
-        return min((follower.match for follower in self._followers.values()), default=self._log.last)
-
-    @property
     def followers(self) -> dict[NodeId, tuple[int, bool]]:
         """What each follower has, and whether it was heard of since they were counted last."""
         return {node: (one.match, one.is_active) for node, one in self._followers.items()}
+
+    @property
+    def needed_from(self) -> int:
+        """The first entry of this log that somebody needs who answers; behind the last one if nobody does."""
+        log, round_min = self._log, self._round - _ROUNDS_MISSED_MAX
+        needed = (one.needed_from for one in self._followers.values() if one.round >= round_min)
+        return min((index for index in needed if index > log.base_index), default=log.last + 1)
 
     def propose(self, count: int, size: int) -> int:
         """Put commands into the log; the index of the first."""

@@ -65,6 +65,8 @@ class VoteRequest:
     is_trial: bool
     # The leader itself asked for this election, so having heard of it lately is no reason to refuse.
     is_transfer: bool
+    # It may lack the end of its log.
+    is_unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class VoteReply:
     term: int
     is_trial: bool
     is_granted: bool
+    # Whoever answers may lack the end of its log: it is of weight if everybody agrees (votes.py).
+    is_unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +130,18 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPart:
-    """Bytes of a snapshot, from `offset` on."""
+    """Bytes of a snapshot, from `offset` on.
+
+    Whoever receives it may say how many bytes are there with it, from the first one on (`kept`): then the
+    core does not count them, and nothing is to be kept by its work.
+    """
 
     term: int
     snapshot: Snapshot
     offset: int
     size: int
     payload: Any = None
+    kept: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,11 @@ class Progress:
         self._offset_at_beat = 0
 
     @property
+    def needed_from(self) -> int:
+        """The first entry that it needs, behind a snapshot if it is being sent one."""
+        return (self.match if self.snapshot is None else self.snapshot.index) + 1
+
+    @property
     def has_inflight(self) -> bool:
         """Whether an answer is to come."""
         return bool(self._inflight)

@@ -3,7 +3,7 @@
 Rules: nothing here reads a clock, draws a number or does I/O. Whatever happens is told by tick(), step(),
 propose() and the like; what is to be done about it is taken by ready() and, once durable, confirmed by
 persisted().
-Invariants: the term never falls; one vote per term; only a candidate that a quorum voted for leads.
+Invariants: the term never falls; one vote per term; only a candidate with enough votes leads (votes.py).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from hub.raft.options import RaftOptions
 from hub.raft.ready import Ready
 from hub.raft.rejoining import Rejoining
 from hub.raft.role import NOBODY, Role
+from hub.raft.votes import Votes
 from hub.raft.worklist import Worklist
 
 _FROM_LEADER: Final = (Append, Heartbeat, SnapshotPart)
@@ -57,6 +58,7 @@ class Raft:
         *,
         boot: int = 0,
         must_rejoin: bool = False,
+        is_unsure: bool = False,
     ) -> None:
         self.node = node
         self.term = hard_state.term
@@ -71,7 +73,7 @@ class Raft:
         self._leadership: Leadership | None = None
         self._options = options
         self._draw = draw
-        self._votes: dict[NodeId, bool] = {}
+        self._votes = Votes()
         # The Ready that has its vote for itself; 0: the next one, None: there is none under way.
         self._own_vote_number: int | None = None
         # Who has no term yet has never heard of a leader.
@@ -80,7 +82,9 @@ class Raft:
         self._is_leader_lost = False
         self._election_due_ms = 0
         self._asked_reads: set[int] = set()
-        self._rejoining = Rejoining(boot, is_needed=must_rejoin)
+        self._rejoining = Rejoining(boot, is_needed=must_rejoin, is_unsure=is_unsure)
+        # A node that may lack the end of its log asked for a vote, and lacks what this one has.
+        self._is_missed = False
         self._is_work_waiting = True
         self._restart_election_timer(now_ms)
         if self.members.deciding == {node}:
@@ -96,7 +100,7 @@ class Raft:
 
     @property
     def must_rejoin(self) -> bool:
-        """Whether it may have confirmed what it has forgotten: it does not vote before it has it again."""
+        """Whether it may have confirmed what it has forgotten, and does not have that again."""
         return self._rejoining.is_needed
 
     @property
@@ -117,9 +121,9 @@ class Raft:
         return self._is_work_waiting
 
     @property
-    def lowest_match(self) -> int:
-        """What every other member is known to have; without leading nothing is."""
-        return self._leadership.lowest_match if self._leadership is not None else 0
+    def needed_from(self) -> int:
+        """The first entry of the log that another member needs; behind the last one if none is known to."""
+        return self._leadership.needed_from if self._leadership is not None else self.log.last + 1
 
     def holds_lease(self, now_ms: int) -> bool:
         """Whether this node leads and nobody else can, as far as clocks run alike. A read renews it."""
@@ -247,7 +251,7 @@ class Raft:
         if self._own_vote_number and ready.number >= self._own_vote_number:
             self._own_vote_number = None
             if self.role is Role.CANDIDATE:
-                self._count_vote(self.node, True, now_ms)
+                self._count_vote(self.node, True, self._rejoining.is_needed, now_ms)
         if self._rejoining.persisted(ready):
             self._restart_election_timer(now_ms)
         if self._leadership is not None:
@@ -272,9 +276,12 @@ class Raft:
 
     def _may_campaign(self) -> bool:
         """Whether it could lead. One that leaves still may, until that is committed (thesis, 4.2.2)."""
-        if not self.is_fit or self.must_rejoin:
+        if not self.is_fit or not self._rejoining.may_vote:
             return False
         if self.node in self.log.members.deciding:
+            return True
+        if self._is_missed and self.node in self.log.members.learners:
+            # It leads until a voter has what it has.
             return True
         return any(self.node in members.deciding for members in self.log.possible_members)
 
@@ -294,7 +301,7 @@ class Raft:
         self.role = Role.FOLLOWER
         self.leader = leader
         self._allegiance.forget()
-        self._is_leader_lost = False
+        self._is_leader_lost = self._is_missed = False
         self._is_work_waiting = True
         self._restart_election_timer(now_ms)
 
@@ -312,25 +319,26 @@ class Raft:
         self._rejoining.restart()
         self._is_work_waiting = True
         self._restart_election_timer(now_ms)
-        self._votes = {}
-        request = VoteRequest(term, self.log.last, self.log.last_term, is_trial, is_transfer)
-        for node in sorted(self.members.deciding - {self.node}):
+        is_unsure = self._rejoining.is_needed
+        members, is_for_all = self.members, is_unsure or self._votes.are_unsure
+        self._votes = Votes()
+        request = VoteRequest(term, self.log.last, self.log.last_term, is_trial, is_transfer, is_unsure)
+        for node in sorted((members.everyone if is_for_all else members.deciding) - {self.node}):
             self._work.send(node, request)
         if is_trial:
-            self._count_vote(self.node, True, now_ms)
+            self._count_vote(self.node, True, is_unsure, now_ms)
         else:
             # Its own vote counts once it is durable: else it could lead twice in one term.
             self._own_vote_number = 0
 
-    def _count_vote(self, node: NodeId, is_granted: bool, now_ms: int) -> None:
-        self._votes.setdefault(node, is_granted)
-        granted = {voter for voter, answer in self._votes.items() if answer}
-        if self.log.quorum.is_quorum(granted):
+    def _count_vote(self, node: NodeId, is_granted: bool, is_unsure: bool, now_ms: int) -> None:
+        self._votes.count(node, is_granted, is_unsure)
+        if self._votes.are_enough(self.log):
             if self.role is Role.TRIAL:
                 self._campaign(now_ms, is_trial=False)
             else:
                 self._lead(now_ms)
-        elif self.log.quorum.is_hopeless(self._votes.keys() - granted):
+        elif self._votes.are_hopeless(self.log):
             self._follow(self.term, NOBODY, now_ms)
 
     def _lead(self, now_ms: int) -> None:
@@ -338,6 +346,7 @@ class Raft:
         self.role = Role.LEADER
         self._is_work_waiting = True
         self.leader = self.node
+        self._rejoining.end()
         self._leadership = Leadership(self.node, self.term, self._work, self._options, now_ms)
 
     # --- messages ---
@@ -394,17 +403,19 @@ class Raft:
         if not request.is_trial and request.term > self.term:
             self._follow(request.term, NOBODY, now_ms)
         is_complete = self.log.is_behind(request.last_index, request.last_term)
+        self._is_missed |= request.is_unsure and not is_complete
+        may_vote, is_unsure = self._rejoining.may_vote, self._rejoining.is_needed
         if request.is_trial:
-            is_granted = request.term > self.term and is_complete and not self.must_rejoin
+            is_granted = request.term > self.term and is_complete and may_vote
             term = request.term if is_granted else self.term
-            self._work.send(sender, VoteReply(term, True, is_granted))
+            self._work.send(sender, VoteReply(term, True, is_granted, is_unsure))
             return
         is_free = self.vote == sender or (self.vote == NOBODY and self.leader == NOBODY)
-        is_granted = is_free and is_complete and not self.must_rejoin
+        is_granted = is_free and is_complete and may_vote
         if is_granted:
             self.vote = sender
             self._restart_election_timer(now_ms)
-        self._work.send(sender, VoteReply(self.term, False, is_granted))
+        self._work.send(sender, VoteReply(self.term, False, is_granted, is_unsure))
 
     def _on_vote_reply(self, sender: NodeId, reply: VoteReply, now_ms: int) -> None:
         if reply.is_trial:
@@ -412,7 +423,7 @@ class Raft:
         else:
             is_current = self.role is Role.CANDIDATE
         if is_current:
-            self._count_vote(sender, reply.is_granted, now_ms)
+            self._count_vote(sender, reply.is_granted, reply.is_unsure, now_ms)
 
     def _on_append(self, sender: NodeId, message: Append, now_ms: int) -> None:
         agreed = self._following.append(sender, self.term, message)

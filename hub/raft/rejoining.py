@@ -1,7 +1,9 @@
 """How a node comes back whose log may lack what it had confirmed: as a learner, until it is confirmed.
 
 Rules: it votes for nobody and leads nobody before the leader of the present has said how far its log has to
-reach, the log reaches that far and agrees with the leader's, and all of that is durable.
+reach, the log reaches that far and agrees with the leader's, and all of that is durable. One that is only
+unsure of the end of its log, and knows its term, its vote and the members, votes and leads where everybody
+agrees (votes.py): if nobody else is sure, either, there is no leader to ask.
 Invariant: what one leader said is worth nothing under the next one.
 """
 
@@ -14,8 +16,10 @@ from hub.raft.ready import Ready
 class Rejoining:
     """What a node knows of its own way back."""
 
-    def __init__(self, boot: int, *, is_needed: bool) -> None:
-        self.is_needed = is_needed
+    def __init__(self, boot: int, *, is_needed: bool, is_unsure: bool) -> None:
+        self.is_needed = is_needed or is_unsure
+        # Whether it has forgotten nothing but the end of its log.
+        self._knows_votes = not is_needed
         # Tells answers to this life from those to an earlier one.
         self._boot = boot
         # What the log has to reach; None until the leader says so.
@@ -24,6 +28,11 @@ class Rejoining:
         self._number: int | None = None
         # Up to where the log is known to be that of the present leader.
         self._agreed_index = 0
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether it may say whom it would have lead."""
+        return not self.is_needed or self._knows_votes
 
     def request(self, term: int) -> RejoinRequest | None:
         """The question to the leader, as long as it is open."""
@@ -53,9 +62,14 @@ class Rejoining:
         """It is durable; True if that ends the way back."""
         if not self._number or ready.number < self._number:
             return False
-        self.is_needed = False
-        self.restart()
+        self.end()
         return True
+
+    def end(self) -> None:
+        """Nothing is missing: it has what the leader has, or leads."""
+        self.is_needed = False
+        self._knows_votes = True
+        self.restart()
 
     def restart(self) -> None:
         """The leader or the term is another one."""

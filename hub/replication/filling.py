@@ -1,7 +1,10 @@
 """Fills messages of the consensus core with bytes: entries as they lie in the journal, parts of snapshots.
 
-Rules: entries that are not applied are in memory, all others in the journal or its tail. What lies next to
-each other in a batch is copied at once, and for all receivers only once.
+Rules:
+* Entries that are not applied are in memory, all others in the journal or its tail. What lies next to each
+  other in a batch is copied at once, and for all receivers only once.
+* Applied entries that cannot be read count as forgotten from then on, as those do whose files are gone. So
+  whoever lacks one of them gets a snapshot, with a checkpoint that has it.
 """
 
 from __future__ import annotations
@@ -15,17 +18,15 @@ from hub.replication.held import Held
 from hub.replication.work import Outgoing
 
 if TYPE_CHECKING:
-    from edged.store.group import Group
-    from hub.replication.places import Places
+    from hub.replication.replica import Replica
     from hub.replication.snapshots import Snapshots
 
 
 class Filling:
     """Of one group."""
 
-    def __init__(self, group: Group, places: Places, snapshots: Snapshots, tag_bytes: int) -> None:
-        self._group = group
-        self._places = places
+    def __init__(self, replica: Replica, snapshots: Snapshots, tag_bytes: int) -> None:
+        self._replica = replica
         self._snapshots = snapshots
         self._tag_bytes = tag_bytes
         # What was filled in last: from and to which entry, and its bytes.
@@ -45,7 +46,7 @@ class Filling:
                 if len(found) == len(blocks):
                     filled.append((to, replace(message, blocks=found)))
             elif type(message) is SnapshotPart:
-                payload = self._snapshots.read(self._group.number, to, message)
+                payload = self._snapshots.read(self._replica.number, to, message)
                 if payload is not None:
                     filled.append((to, replace(message, payload=payload)))
             else:
@@ -64,11 +65,15 @@ class Filling:
 
     def _bytes_of(self, first: int, last: int, held: deque[Held]) -> bytes | None:
         """The frames of some entries."""
-        applied = self._group.applied
+        replica = self._replica
+        applied = replica.group.applied
         parts: list[bytes] = []
         if first <= applied:
-            found = self._places.read(first, min(last, applied))
+            end = min(last, applied)
+            found = replica.places.read(first, end)
             if found is None:
+                if end > replica.raft.log.base_index:
+                    replica.raft.forget(end)
                 return None
             parts.append(found)
             first = applied + 1
@@ -89,7 +94,7 @@ class Filling:
             one = wanted[start]
             stop = start + 1
             if one.first < first or one.last > last or one.batch is None or self._tag_bytes:
-                stretch = one.stretch(self._group.number, self._tag_bytes)
+                stretch = one.stretch(self._replica.number, self._tag_bytes)
                 parts.append(stretch.between(max(first, one.first), min(last, one.last)).raw())
             else:
                 # What lies next to each other in a batch is copied at once.

@@ -6,13 +6,13 @@ in the journal twice, when a new file was begun: the later place counts once it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from edged.core.frames import MEMBERS
 from edged.core.replica_records import MembersRecord
 from edged.store.batch import Appends, Change
-from edged.store.errors import StoreBroken, StoreError
+from edged.store.errors import LeadershipLost, StoreBroken, StoreError
 from edged.store.journal import Position
 from edged.store.stretch import Stretch
 from hub.replication.places import walk
@@ -162,6 +162,12 @@ def held_again(log: Log, places: Places, first: int, last: int) -> Iterator[Held
                 start, stop = origin + stretch.offset, origin + stretch.end
                 yield Held(stretch.first, stretch.last, stretch, None, start, stop, file)
         first = end + 1
+
+
+def tell_lost(lost: Iterable[Held], error: StoreError, sent_to: int) -> None:
+    """Entries could not be written here. What became of those that were sent to other nodes nobody knows."""
+    for held in lost:
+        held.tell(LeadershipLost() if held.first <= sent_to else error)
 
 
 def framed(data: bytes, group: int, first: int, last: int, tag_bytes: int) -> Stretch:

@@ -110,6 +110,11 @@ class Places:
         self._pieces.clear()
         self._is_open = False
 
+    def file_from(self, index: int) -> int | None:
+        """The first file that has this entry or a later one."""
+        place = bisect_right(self._pieces, index, key=_first_of) - 1
+        return next((piece.file for piece in self._pieces[max(place, 0) :] if piece.last >= index), None)
+
     def read(self, first: int, last: int) -> bytes | None:
         """Frames of these entries, as they are sent; None if they cannot be read."""
         found = self.stretches(first, last)
@@ -130,7 +135,7 @@ class Places:
             try:
                 found += self._stretches_in(piece, first, stop)
             except (StoreError, OSError):
-                # Damaged: whoever needs it gets it from another node, or a snapshot from this one.
+                # Whoever needs it gets a snapshot instead (filling.py).
                 return None
             if not found or found[-1][2].last != stop:
                 return None

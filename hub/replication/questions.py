@@ -2,26 +2,27 @@
 
 A question is `{group, stream, applied, ranges}`: the stream's id, how far the asking node has applied the
 group, and which seqs it lacks, `[[first, last], ...]` in order. The answer is `{applied, last_seq, to,
-messages, lost}`: how far the other node is, up to which seq it answers here, the messages, each beside its
-checksum, and which ranges it has lost itself. Of every other seq up to `to` and `last_seq` it has no
-message.
+messages, lost, unsure}`: how far the other node is, up to which seq it answers here, the messages, each
+beside its checksum, which ranges it has lost itself, and of which it cannot tell now. Of every other seq up
+to `to` and `last_seq` it has no message.
 
 A question without ranges only says that the copy of a node began anew.
 
 Rules: an answer is bounded, and says how far it goes. What comes from another node is checked here, once,
 and is typed behind that. A message whose checksum is not its own is not believed, and neither is the rest of
-that answer.
+that answer. Only what was read and is damaged is lost: what the disk does not give just now, a file that
+cannot be opened for example, may be there another time, and nobody is to give it up for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edged.core.message import Message
 from edged.core.repair_records import checksum_of, message_of
-from edged.store.errors import StoreError
+from edged.store.errors import StoreError, is_damage
 from edged.store.stream_log import StreamLog
 from hub.limits import REPAIR_BYTES_MAX, REPAIR_MESSAGES_MAX, REPAIR_RANGES_MAX
 
@@ -65,6 +66,7 @@ class Answer:
     to: int
     messages: tuple[Message, ...]
     lost: tuple[range, ...]
+    unsure: tuple[range, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """As it is sent."""
@@ -74,6 +76,7 @@ class Answer:
             "to": self.to,
             "messages": [[*message, checksum_of(message)] for message in self.messages],
             "lost": [[seqs.start, seqs.stop - 1] for seqs in self.lost],
+            "unsure": [[seqs.start, seqs.stop - 1] for seqs in self.unsure],
         }
 
     @classmethod
@@ -82,7 +85,8 @@ class Answer:
         match document:
             case {"applied": int() as applied, "last_seq": int() as last_seq, "to": int() as to}:
                 messages = tuple(map(_checked, _listed(document.get("messages"))))
-                return cls(applied, last_seq, to, messages, _ranges(document.get("lost"), None))
+                lost, unsure = (_ranges(document.get(key), None) for key in ("lost", "unsure"))
+                return cls(applied, last_seq, to, messages, lost, unsure)
         raise ValueError("not an answer with messages")
 
 
@@ -126,9 +130,11 @@ def answer(store: Store, question: Question) -> Answer | None:
             break
         search.look(seqs)
     lost = [range(one.first_seq, one.last_seq + 1) for one in log.lost if one.first_seq <= search.to]
-    unreadable = [range(seq, seq + 1) for seq in search.unreadable]
-    ordered = _apart(sorted([*lost, *unreadable], key=lambda seqs: seqs.start))
-    return Answer(entry.group.applied, log.last_seq, search.to, tuple(search.messages), tuple(ordered))
+    messages = tuple(sorted(search.messages))
+    lost_ranges = tuple(_apart([*lost, *search.lost]))
+    return Answer(
+        entry.group.applied, log.last_seq, search.to, messages, lost_ranges, tuple(_apart(search.unsure))
+    )
 
 
 class _Search:
@@ -137,13 +143,12 @@ class _Search:
     def __init__(self, log: StreamLog) -> None:
         self._log = log
         self._bytes_left = REPAIR_BYTES_MAX
+        self.is_full = False
         self.messages: list[Message] = []
-        self.unreadable: list[int] = []
+        # What is damaged here, and what the disk does not give just now.
+        self.lost: list[range] = []
+        self.unsure: list[range] = []
         self.to = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self._bytes_left <= 0 or len(self.messages) >= REPAIR_MESSAGES_MAX
 
     def look(self, seqs: range) -> None:
         """Look at a range, as far as there is room."""
@@ -153,25 +158,52 @@ class _Search:
             try:
                 batch = self._log.messages((), seq, count, self._bytes_left)
             except (StoreError, OSError):
-                # The disk does not even say which messages there are: it is as if this node had lost them.
-                self.unreadable += seqs[seq - seqs.start :][:REPAIR_MESSAGES_MAX]
-                seq = self.unreadable[-1] + 1
+                # Not even which messages there are can be read everywhere: where, is seen one by one. That
+                # takes its time, so it ends the answer.
+                seq += self._look_closely(range(seq, min(seq + REPAIR_MESSAGES_MAX, seqs.stop)))
+                self.is_full = True
                 break
-            self.unreadable += [one for one in batch.unreadable if one < seqs.stop]
             for message in batch.messages:
                 if message.seq >= seqs.stop:
                     break
-                self.messages.append(message)
-                self._bytes_left -= len(message.data)
+                self._take(message)
+            unreadable = [one for one in batch.unreadable if one < seqs.stop]
+            self._leave_open(unreadable[self._look_closely(unreadable) :])
             # Behind its last message this node has nothing to look at.
             seq = seqs.stop if batch.next_seq > self._log.last_seq else max(batch.next_seq, seq + 1)
         self.to = min(seq, seqs.stop) - 1
 
+    def _look_closely(self, seqs: Sequence[int]) -> int:
+        """Look at messages one by one while there is room; at how many."""
+        for place, seq in enumerate(seqs):
+            if self.is_full:
+                return place
+            try:
+                message = self._log.get(seq)
+            except (StoreError, OSError) as error:
+                if not is_damage(error):
+                    # A disk may take long to refuse something, so the others are not tried.
+                    self._leave_open(seqs[place:])
+                    break
+                self.lost.append(range(seq, seq + 1))
+            else:
+                if message is not None:
+                    self._take(message)
+        return len(seqs)
 
-def _apart(ranges: Sequence[range]) -> list[range]:
+    def _leave_open(self, seqs: Sequence[int]) -> None:
+        self.unsure += (range(seq, seq + 1) for seq in seqs)
+
+    def _take(self, message: Message) -> None:
+        self.messages.append(message)
+        self._bytes_left -= len(message.data)
+        self.is_full = self._bytes_left <= 0 or len(self.messages) >= REPAIR_MESSAGES_MAX
+
+
+def _apart(ranges: Iterable[range]) -> list[range]:
     """Ranges in the order of their beginnings, without what two of them have in common."""
     found: list[range] = []
-    for seqs in ranges:
+    for seqs in sorted(ranges, key=lambda one: one.start):
         start = max(seqs.start, found[-1].stop) if found else seqs.start
         if start < seqs.stop:
             found.append(range(start, seqs.stop))

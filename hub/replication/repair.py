@@ -13,7 +13,8 @@ Rules:
   says so, the copy of this node is given up as a whole, and comes anew from whoever leads.
 * A copy is given up, too, when so much of a segment is bad that it cannot even be said what was in it.
 * What no node has is given up when all other members have said in one round that they lost it, too. Until
-  then it is asked for again: whoever did not answer may have it.
+  then it is asked for again: whoever did not answer, or could not read it just then, may have it.
+* Only damage is damage. What the disk refuses now, here or elsewhere, changes nothing of what is known.
 * What comes back is durable before it counts. What a committed command deleted meanwhile is refused then.
 * Nothing here waits: ask() says what to ask whom next, and whoever asks tells what came of it.
 """
@@ -26,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 from edged.core.message import Message, counted_bytes
 from edged.core.outcomes import Outcome, Refused
 from edged.core.repair_records import GivenUp, Repaired, Settled
-from edged.store.errors import StoreError
+from edged.store.block_cache import COLUMNS
+from edged.store.errors import StoreError, is_damage
 from edged.store.segment import Segment
 from edged.store.stream_log import StreamLog
 from hub.limits import REPAIR_RANGES_MAX
@@ -95,13 +97,20 @@ class Repair:
 
     def _look(self) -> None:
         log = self._log
-        if log is not None:
-            damaged = self._replicas.store.cache.beyond_repair
-            try:
-                found = list(unreadable_seqs(log, damaged))
-            except (StoreError, OSError):
-                found, self._is_index_bad = [], True
+        if log is None:
+            return
+        try:
+            found = list(unreadable_seqs(log, self._replicas.store.cache.beyond_repair))
+        except (StoreError, OSError) as error:
+            self._note_bad_index(error)
+        else:
             self._unreadable = [seq for seq in found if seq not in self._given_up]
+            self._is_index_bad = False
+
+    def _note_bad_index(self, error: StoreError | OSError) -> None:
+        """The index of a segment cannot be read. A copy that nobody else has is kept, whatever it is like."""
+        others = self._replicas.status(self.group).members.everyone - {self._replicas.node}
+        self._is_index_bad = self._is_index_bad or (is_damage(error) and bool(others))
 
     # --- rounds ---
 
@@ -154,8 +163,6 @@ class Repair:
             done()
             return
         status = self._replicas.status(self.group)
-        # A copy that nobody else has is kept, whatever it is like.
-        self._is_index_bad = self._is_index_bad and len(status.members.everyone) > 1
         absent = list(_common(log.lacking(), self._absent))
         nowhere = [] if self._is_open else list(_without(log.lacking(), absent))
         records: list[Repaired] = [Settled(seqs.start, seqs.stop - 1, True) for seqs in nowhere]
@@ -201,8 +208,12 @@ class Repair:
         if (is_behind and seqs) or any(seqs.stop - 1 > end for seqs in _up_to(asked, answer.to)):
             # It is not as far as this node: what it has may be deleted, what it lacks may be on its way.
             self._is_open = True
+        if answer.unsure:
+            # Its disk refuses them for now.
+            self._is_open = True
         taken = [range(seq, seq + 1) for seq in seqs]
-        absent = list(_without(_up_to(asked, end), sorted([*taken, *answer.lost], key=_start_of)))
+        there = sorted([*taken, *answer.lost, *answer.unsure], key=_start_of)
+        absent = list(_without(_up_to(asked, end), there))
         for one in absent:
             self._given_up.update(seq for seq in self._unreadable if seq in one)
         self._unreadable = [seq for seq in self._unreadable if seq not in self._given_up]
@@ -215,8 +226,9 @@ class Repair:
         log = self._log
         try:
             size = None if log is None else log.bytes_of(message.seq)
-        except (StoreError, OSError):
-            size, self._is_index_bad = None, True
+        except (StoreError, OSError) as error:
+            size = None
+            self._note_bad_index(error)
         found = counted_bytes(len(message.subject), message.header_bytes, len(message.data))
         if size is not None and size != found:
             raise ValueError(f"message {message.seq} is another one")
@@ -243,19 +255,27 @@ class Repair:
 
 
 def unreadable_seqs(log: StreamLog, beyond_repair: dict[str, set[int]]) -> Iterator[int]:
-    """The messages of a log that are listed, and were found to be beyond repair when somebody read them."""
+    """The messages of a log that are listed, and were found to be beyond repair when somebody read them.
+
+    Raises Damaged if it cannot be said which these are, StoreError or OSError if that cannot be seen now.
+    """
     for segment in log.segments:
         for position in sorted(beyond_repair.get(segment.path, ())):
             assert isinstance(segment, Segment), segment
+            if position == COLUMNS:
+                segment.columns()
+                segment.sizes()
+                continue
             entry = segment.table.entry(position)
             seq = log.next_matching((), entry.first_seq)
             while seq is not None and seq <= entry.last_seq:
-                if _is_unreadable(log, seq):
+                if log.peek(seq) is None:
                     yield seq
                 seq = log.next_matching((), seq + 1)
 
 
 def _is_unreadable(log: StreamLog, seq: int) -> bool:
+    """Whether a message that could not be read is still that way. If the disk does not say, it is."""
     try:
         return log.has(seq) and log.peek(seq) is None
     except (StoreError, OSError):

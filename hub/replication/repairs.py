@@ -71,5 +71,5 @@ class Repairs:
         if damaged:
             streams = self._replicas.store.catalog.streams.values()
             used = {segment.path for entry in streams for segment in getattr(entry.log, "segments", ())}
-            for path in damaged.keys() - used:
+            for path in set(damaged) - used:
                 damaged.pop(path, None)

@@ -24,8 +24,7 @@ from edged.core.replica_records import RESUMED, HardRecord
 from edged.core.stream_machine import StreamMachine
 from edged.store.batch import Appends, Change
 from edged.store.errors import LeadershipLost, StoreError
-from edged.store.group import PUT
-from edged.store.install import GroupState, install
+from edged.store.install import Prepared
 from edged.store.stretch import Stretch
 from hub.raft.log import Log, Recovered
 from hub.raft.messages import Block, HardState, Snapshot
@@ -33,7 +32,7 @@ from hub.raft.raft import Raft
 from hub.raft.role import NOBODY, Role
 from hub.replication.configuring import Configuring
 from hub.replication.filling import Filling
-from hub.replication.held import Held, add_members, held_again
+from hub.replication.held import Held, add_members, held_again, tell_lost
 from hub.replication.holes import Holes
 from hub.replication.places import Place, Places
 from hub.replication.reads import Done, Reads
@@ -63,7 +62,7 @@ class Replica:
         self.hard = self._hard_written = found.hard
         self.durable = Log(recovered)
         self.places = Places(self.number, store.reads, self._tag_bytes)
-        self._filling = Filling(group, self.places, replicas.snapshots, self._tag_bytes)
+        self._filling = Filling(self, replicas.snapshots, self._tag_bytes)
         self.held: deque[Held] = deque()
         for block in found.blocks:
             if block.members is None:
@@ -100,6 +99,7 @@ class Replica:
             replicas.now_ms(),
             boot=replicas.draw(1, 2**62),
             must_rejoin=hard.is_rejoining,
+            is_unsure=self.number in replicas.unsure,
         )
         raft.log.quorum_max = replicas.quorums_max.get(self.number)
         raft.is_fit = self.holes.is_fit
@@ -265,8 +265,8 @@ class Replica:
     def _write_install(self, work: Work, snapshot: Snapshot) -> list[Held]:
         """A state takes the place of the log; the entries that somebody may wait for."""
         batch = self._store.gathering
-        work.state = self._replicas.snapshots.take(self.number, snapshot)
-        batch.buffer.add(INSTALL, self.number, snapshot.index, work.state.encode())
+        work.state = self._replicas.snapshots.taking.install(self.number, snapshot)
+        batch.buffer.add(INSTALL, self.number, snapshot.index, work.state.found.encode())
         batch.is_sync_needed = True
         batch.frees_space = False
         lost = self._drop_held(0)
@@ -336,21 +336,18 @@ class Replica:
             self.raft.persisted(ready, self._replicas.now_ms())
         self._replicas.touch(self)
 
-    def _install(self, snapshot: Snapshot, state: GroupState, file: int) -> None:
+    def _install(self, snapshot: Snapshot, state: Prepared, file: int) -> None:
         self.durable.commit = min(self.durable.commit, snapshot.index - 1)
         self.durable.reset(snapshot.index, snapshot.term, snapshot.members)
         self.places.clear()
-        store = self._store
-        news = install(store, self.group, snapshot.index, state, file)
-        store.pass_over(self.group, snapshot.index)
-        store.room.follow(self.number, store.catalog.streams.get(self.number))
-        for number in news:
-            store.room.follow(number, store.catalog.streams.get(number))
-            self._replicas.changed(number)
-        if self.number in store.catalog.streams and store.catalog.listener is not None:
-            store.catalog.listener(PUT, self.number)
+        self._replicas.snapshots.taking.installed(self.group, snapshot.index, state, file)
         self.holes.look()
         self._reads.answer_due()
+
+    @property
+    def is_installing(self) -> bool:
+        """Whether a state is on its way to the disk that takes the place of everything here."""
+        return self.raft.log.base_index > self.group.applied
 
     def _cut_durable(self, cut: int) -> None:
         if cut <= self.durable.last:
@@ -410,14 +407,15 @@ class Replica:
         log.commit = max(log.commit, min(self.group.applied, log.last))
         lost: list[Held] = []
         kept: deque[Held] = deque()
+        everyone = self.raft.members.everyone | log.members.everyone
+        sent_to = 0 if everyone == {self._replicas.node} else (self._unready or self.placed + 1) - 1
         for held in self.held:
+            self._let_go(held)
             is_durable = not any(held.batch is batch for batch in void)
             (kept if is_durable and held.last <= log.last else lost).append(held)
         self._under_way.clear()
         self._unready = 0
         self._filling.forget()
-        for held in self.held:
-            self._let_go(held)
         self.held = deque()
         self._hard_written = self.hard
         self.placed = log.last
@@ -435,8 +433,7 @@ class Replica:
         recovered = Recovered(log.base_index, log.base_term, base_members, blocks, self.group.applied)
         self._reads.fail()
         self.raft = self._make_raft(recovered)
-        for held in lost:
-            held.tell(error)
+        tell_lost(lost, error, sent_to)
         self._replicas.touch(self)
 
     def _hold_durable(self, first: int, last: int) -> None:
@@ -491,6 +488,7 @@ class Replica:
 
     def end(self) -> None:
         """The group is gone from this node."""
+        self._replicas.snapshots.taking.forget(self.number)
         held, self.held = self.held, deque()
         for one in held:
             self._let_go(one)

@@ -7,10 +7,9 @@ it, as the committer does when it is flushed.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -21,11 +20,13 @@ from edged.store.found_log import FoundLog
 from edged.store.group import PUT
 from edged.store.options import SYNC_ALWAYS
 from edged.store.stretch import Stretch
-from hub.limits import EARLY_MESSAGES_MAX
+from hub.limits import CATCH_UP_FILES_MAX
 from hub.raft.messages import Append, Message, SnapshotPart
+from hub.replication.early import Early
 from hub.replication.records import record_of
 from hub.replication.replica import Replica
 from hub.replication.snapshots import Snapshots
+from hub.replication.status import GroupStatus
 from hub.replication.work import Outgoing, Work
 
 if TYPE_CHECKING:
@@ -39,23 +40,6 @@ if TYPE_CHECKING:
 
 CLOSED: Final = "closed"
 """A file of the store that is there while it is closed, if that happened in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
-    """How a group is, as far as this node knows. `followers`: what each has, and whether it is heard of."""
-
-    term: int
-    leader: NodeId
-    is_leading: bool
-    members: Members
-    applied: int
-    commit: int
-    last: int
-    is_rejoining: bool
-    # Whether these members are committed.
-    is_agreed: bool
-    followers: dict[NodeId, tuple[int, bool]]
 
 
 def _nobody_listens(group: int) -> None:
@@ -88,12 +72,14 @@ class Replicas:
         self._is_working = False
         # (when, group): for each at least the earliest time at which it wants a tick.
         self._due: list[tuple[int, int]] = []
-        self._early: deque[tuple[NodeId, int, Message]] = deque(maxlen=EARLY_MESSAGES_MAX)
+        self._early = Early()
         self._held_bytes = 0
         # How many voters are enough in groups that are rescued; None in those that were.
         self.quorums_max: dict[int, int | None] = {}
         # Those that lack messages.
         self.holed: set[Replica] = set()
+        # Those that may lack the end of their log since the store was opened, until they have rejoined.
+        self.unsure: set[int] = set()
         self._void: list[Batch] = []
         # Whether a stream that the catalog configures otherwise is told so from here; False when whoever
         # serves it does that, as it may have to wait for what is on its way. New streams always are.
@@ -108,7 +94,7 @@ class Replicas:
         """Another node said something about a group. What makes no sense is dropped."""
         replica = self._replicas.get(group)
         if replica is None:
-            self._early.append((sender, group, message))
+            self._early.keep(sender, group, message)
             return
         if type(message) is Append and message.blocks:
             if replica.holes.is_full:
@@ -126,16 +112,22 @@ class Replicas:
             except (TypeError, ValueError):
                 return
             message = replace(message, blocks=tuple(blocks))
-        elif type(message) is SnapshotPart and not self.snapshots.keep(replica, message):
-            # Its sender tries again.
-            return
+        elif type(message) is SnapshotPart:
+            part = self.snapshots.taking.arrived(replica, sender, message)
+            if part is None:
+                # Its sender tries again.
+                return
+            message = part
         replica.raft.step(sender, message, self.now_ms())
         self._happened(replica)
 
     @property
     def due_ms(self) -> int | None:
         """When tick() is wanted."""
-        return self._due[0][0] if self._due else None
+        due_ms = self.snapshots.taking.due_ms
+        if not self._due or (due_ms is not None and due_ms < self._due[0][0]):
+            return due_ms
+        return self._due[0][0]
 
     def tick(self) -> None:
         """Do what is due."""
@@ -152,6 +144,9 @@ class Replicas:
                 self._happened(replica)
             else:
                 self._plan(replica)
+        for sender, number, part in self.snapshots.taking.tick():
+            self.step(sender, number, part)
+        self.snapshots.tick()
 
     def suspect(self, node: NodeId) -> None:
         """The link to a node broke."""
@@ -178,6 +173,7 @@ class Replicas:
         if replica is not None:
             self._touched.pop(replica, None)
             self.holed.discard(replica)
+            self.unsure.discard(group)
             replica.end()
             if group in self.store.groups:
                 self.store.groups[group].replica = None
@@ -303,8 +299,8 @@ class Replicas:
                 continue
             is_weak = number in store.catalog.streams and store.sync_of(number) != SYNC_ALWAYS
             if is_weak and not is_sure:
-                # It may have confirmed what only the operating system had.
-                group.found.hard = replace(group.found.hard, is_rejoining=True)
+                # It may have confirmed what only the operating system had: the end of the log, nothing else.
+                self.unsure.add(number)
             replica = self._adopt(group)
             if store.report.has_begun_anew:
                 replica.write_genesis()
@@ -320,6 +316,9 @@ class Replicas:
 
     def closed(self) -> None:
         """The store is closed, and everything in it is durable."""
+        if self.unsure:
+            # What they have forgotten they lack at the next start, too.
+            return
         files = self.store.files
         with suppress(OSError):
             # Without it the next start is more careful than it would have to be.
@@ -348,13 +347,8 @@ class Replicas:
         group.found, group.replica = None, replica
         replica.holes.look()
         self.touch(replica)
-        waiting = [one for one in self._early if one[1] == group.number]
-        if waiting:
-            others = [one for one in self._early if one[1] != group.number]
-            self._early.clear()
-            self._early.extend(others)
-            for sender, number, message in waiting:
-                self.step(sender, number, message)
+        for sender, message in self._early.take(group.number):
+            self.step(sender, group.number, message)
         return replica
 
     @property
@@ -378,6 +372,8 @@ class Replicas:
 
     def carry(self, batch: Batch) -> None:
         """The batch begins a journal file: begin it with all entries that are not applied."""
+        # A checkpoint is to count on it, whatever is in there, and some of that was durable before.
+        batch.is_sync_needed = True
         behind, tag_bytes = batch.buffer, self.store.options.tag_bytes
         batch.buffer = FrameBuffer(tag_bytes, len(behind) + self._held_bytes)
         for replica in self._replicas.values():
@@ -430,6 +426,15 @@ class Replicas:
                     replica.forget_places(void)
             self._wake_up()
 
+    def needed_file(self, oldest: int) -> int:
+        """The first journal file that is to stay, if those before this one may go: some have to catch up."""
+        store = self.store
+        if store.room.governor.is_full:
+            return oldest
+        least: int = store.journal.number - CATCH_UP_FILES_MAX
+        found = (one.places.file_from(one.raft.needed_from) for one in self._replicas.values())
+        return max(min((file for file in found if file is not None), default=oldest), least)
+
     def freed(self, files: Sequence[int]) -> None:
         """These journal files are gone, and a checkpoint is saved."""
         gone = frozenset(files)
@@ -479,6 +484,8 @@ class Replicas:
         if self._replicas.get(replica.number) is not replica:
             return
         replica.configuring.look()
+        if not replica.raft.must_rejoin:
+            self.unsure.discard(replica.number)
         known = (replica.raft.leader, replica.leads)
         if known != replica.known:
             replica.known = known

@@ -1,41 +1,40 @@
-"""Snapshots of groups: sent to nodes that need more than the journal has, and taken from others.
+"""Snapshots of groups that this node leads, on their way to nodes that need more than the journal has.
 
 A snapshot is what the newest checkpoint has of a group, and its segments: a u32 with the size of what
 follows, msgpack `[state of the group, sizes of its segments]`, then the bytes of the segments.
 
 Rules:
 * Sending reads files that are there anyway; they stay open until the other has all of it. Without a
-  checkpoint that will do, one is asked for.
-* What arrives goes to a file of its own, without gaps. When all is there its messages are written to
-  segments of this node, and only then the core hears of the last part: from then on nothing can fail.
-* Both directions are bounded; whoever finds no place waits.
+  checkpoint that will do, a new one is asked for, not more often than leaders are elected.
+* A node that lacks messages, or is not fit to lead for another reason, offers nothing. What it does not know
+  to be bad yet goes out as it is: whoever takes it finds out (hub/replication/unpacking.py).
+* So many are sent at a time; whoever finds no place waits. One that does not get on gives its place up, and
+  one that is asked for anew takes that of the one before.
 """
 
 from __future__ import annotations
 
-import struct
+import errno
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-
-import msgpack
 
 from edged.core.expiry import message_expires_ns
 from edged.core.message import Message
 from edged.store.box import LABEL_PLAIN
 from edged.store.checkpoint import load_newest
-from edged.store.errors import StoreError
-from edged.store.group import CATALOG
+from edged.store.errors import Damaged, StoreBroken, StoreError
 from edged.store.install import GENERATION_MIN, GENERATIONS, GroupState
-from edged.store.message_index import LostRange
+from edged.store.losses import NOWHERE
 from edged.store.segment import Segment
 from edged.store.segment_format import segment_name, segment_path
 from edged.store.segment_writer import write_segment
-from edged.store.stream_log import UNREADABLE, StreamLog, joined, moved_snapshot
 from hub.limits import SNAPSHOTS_SENT_MAX
 from hub.raft.messages import Snapshot, SnapshotPart
 from hub.replication.records import members_of
+from hub.replication.taking import Taking
+from hub.replication.unpacking import packed_head
 
 if TYPE_CHECKING:
     from edged.store.files import File
@@ -43,10 +42,10 @@ if TYPE_CHECKING:
     from hub.replication.replica import Replica
     from hub.replication.replicas import Replicas
 
-DIRECTORY: Final = "snapshots"
 IDENTITY_MAX: Final = 2**62
-_SIZE: Final = struct.Struct("<I")
-_READ_BYTES: Final = 256 * 1024
+STUCK_ELECTIONS: Final = 3
+"""Who gets no further for so many election timeouts makes room for who waits."""
+_SECTOR_BYTES: Final = 512
 
 
 @dataclass(slots=True)
@@ -55,7 +54,11 @@ class _Sent:
 
     snapshot: Snapshot
     head: bytes
-    files: list[tuple[File, int]]
+    # The segments, and how much of each; None for one of which nothing can be read.
+    files: list[tuple[File | None, int]]
+    # How far it was read, and when that went on last.
+    reached: int = 0
+    moved_ms: int = 0
 
     def read(self, offset: int, size: int) -> bytes:
         """Some of its bytes. Raises OSError."""
@@ -63,27 +66,15 @@ class _Sent:
         size -= len(parts[0])
         offset = max(0, offset - len(self.head))
         for file, file_bytes in self.files:
-            if size and offset < file_bytes:
-                parts.append(file.read_at(offset, min(size, file_bytes - offset)))
+            if file is not None and size and offset < file_bytes:
+                parts.append(_read(file, offset, min(size, file_bytes - offset)))
                 size -= len(parts[-1])
             offset = max(0, offset - file_bytes)
         return b"".join(parts)
 
     def close(self) -> None:
         """It is not needed any more."""
-        for file, _ in self.files:
-            file.close()
-
-
-@dataclass(slots=True)
-class _Taken:
-    """A snapshot that arrives, or has: its state then names segments of this node."""
-
-    snapshot: Snapshot
-    path: str
-    offset: int = 0
-    state: GroupState | None = None
-    segments: list[str] = field(default_factory=list)
+        _close(self.files)
 
 
 class Snapshots:
@@ -94,18 +85,16 @@ class Snapshots:
         self._store = replicas.store
         self._sent: dict[tuple[int, NodeId], _Sent] = {}
         self._wanted: dict[tuple[int, NodeId], None] = {}
-        self._taken: dict[int, _Taken] = {}
-        # The newest checkpoint, while somebody wants something of it.
+        # What the newest checkpoint says, while somebody wants something of it.
         self._checkpoint: dict[str, Any] | None = None
-        files = self._store.files
-        files.make_directory(DIRECTORY)
-        for name in files.list(DIRECTORY):
-            files.remove(f"{DIRECTORY}/{name}")
-
-    # --- sending ---
+        self._turn_not_before_ms = 0
+        self._look_not_before_ms = 0
+        # Those that come from others.
+        self.taking = Taking(replicas)
 
     def want(self, replica: Replica, peer: NodeId) -> None:
-        """A node needs a snapshot of a group that this one leads."""
+        """A node needs a snapshot of a group that this one leads; another one, if it had been offered one."""
+        self._drop(replica.number, peer)
         self._wanted[replica.number, peer] = None
         self._offer_all()
 
@@ -113,14 +102,21 @@ class Snapshots:
         """There is a new checkpoint."""
         self._checkpoint = None
         self._offer_all()
+        self.taking.forget_late()
+
+    def tick(self) -> None:
+        """Who had to wait may not have to any more."""
+        now_ms = self._replicas.now_ms()
+        if (self._wanted or self._sent) and now_ms >= self._look_not_before_ms:
+            self._look_not_before_ms = now_ms + self._replicas.options.heartbeat_ms
+            self._offer_all()
 
     def _offer_all(self) -> None:
         self._drop_done()
         for group, peer in list(self._wanted):
             replica = self._replicas.replica(group)
             is_gone = replica is None or peer not in replica.raft.followers
-            is_place = len(self._sent) < SNAPSHOTS_SENT_MAX
-            if replica is None or is_gone or (is_place and self._offer(replica, peer)):
+            if replica is None or is_gone or (self._has_place() and self._offer(replica, peer)):
                 del self._wanted[group, peer]
         if not self._wanted:
             self._checkpoint = None
@@ -130,220 +126,170 @@ class Snapshots:
             replica = self._replicas.replica(group)
             followers = {} if replica is None else replica.raft.followers
             if peer not in followers or followers[peer][0] >= sent.snapshot.index:
-                sent.close()
-                del self._sent[group, peer]
+                self._drop(group, peer)
+
+    def _drop(self, group: int, peer: NodeId) -> Snapshot | None:
+        sent = self._sent.pop((group, peer), None)
+        if sent is None:
+            return None
+        sent.close()
+        return sent.snapshot
+
+    def _has_place(self) -> bool:
+        """Whether another one may be sent; one that is stuck makes room for it, and is asked for again."""
+        if len(self._sent) < SNAPSHOTS_SENT_MAX:
+            return True
+        (group, peer), sent = min(self._sent.items(), key=lambda one: one[1].moved_ms)
+        stuck_ms = self._replicas.now_ms() - sent.moved_ms
+        if stuck_ms < STUCK_ELECTIONS * self._replicas.options.election_ms:
+            return False
+        self._lose(group, peer)
+        return True
+
+    def _lose(self, group: int, peer: NodeId) -> None:
+        """Give up what is sent to a node: its leader's core asks for another one when it hears of it."""
+        snapshot, replica = self._drop(group, peer), self._replicas.replica(group)
+        if snapshot is not None and replica is not None:
+            replica.raft.lose_snapshot(snapshot)
 
     def _offer(self, replica: Replica, peer: NodeId) -> bool:
-        """Whether there was something to offer. If not, there will be after the next checkpoint."""
-        found = None
-        if self._checkpoint is None:
-            newest, _ = load_newest(self._store.files, lambda one: True, self._store.options.keys)
-            self._checkpoint = {} if newest is None else newest.state
-        if self._checkpoint:
-            found = GroupState.in_checkpoint(self._checkpoint, replica.number)
-        if found is None or found[0] < max(replica.raft.log.base_index, 1):
-            self._store.want_checkpoint()
+        """Whether there was something to offer. If not, there may be later."""
+        if not replica.holes.is_fit:
             return False
-        index, state = found
         try:
+            found = GroupState.in_checkpoint(self._newest(), replica.number)
+            if found is None or not _will_do(*found, replica):
+                self._turn()
+                return False
+            index, state = found
             files = self._open(state)
         except (OSError, StoreError):
-            self._store.want_checkpoint()
+            # Whatever the disk has, it may be over soon.
+            self._look_not_before_ms = self._replicas.now_ms() + self._replicas.options.election_ms
             return False
-        body = msgpack.packb([state.encode(), [size for _, size in files]])
-        head = _SIZE.pack(len(body)) + body
+        head = packed_head(state, [size for _, size in files])
         size = len(head) + sum(size for _, size in files)
         identity = self._replicas.draw(1, IDENTITY_MAX)
         snapshot = Snapshot(index, state.term, members_of(state.members), size, identity)
-        before = self._sent.pop((replica.number, peer), None)
-        if before is not None:
-            before.close()
-        self._sent[replica.number, peer] = _Sent(snapshot, head, files)
-        replica.raft.offer_snapshot(peer, snapshot, self._replicas.now_ms())
+        now_ms = self._replicas.now_ms()
+        self._sent[replica.number, peer] = _Sent(snapshot, head, files, moved_ms=now_ms)
+        replica.raft.offer_snapshot(peer, snapshot, now_ms)
         self._replicas.touch(replica)
         return True
 
-    def _open(self, state: GroupState) -> list[tuple[File, int]]:
-        """The segments of a state, open and not encrypted."""
-        store = self._store
-        files: list[tuple[File, int]] = []
-        for path, *_ in state.log["segments"] if state.log is not None else ():
-            segment = Segment.open(store.files, path, store.cache, store.options.keys)
-            if segment.label != LABEL_PLAIN:
-                path = self._plain_copy(segment)
-            file = store.files.open(path)
-            files.append((file, file.size()))
-            if segment.label != LABEL_PLAIN:
-                # It stays readable while it is open.
-                store.files.remove(path)
+    def _newest(self) -> dict[str, Any]:
+        """What the newest checkpoint says; nothing without one that can be read."""
+        if self._checkpoint is None:
+            try:
+                newest, _ = load_newest(self._store.files, lambda one: True, self._store.options.keys)
+            except (OSError, StoreError):
+                newest = None
+            self._checkpoint = {} if newest is None else newest.state
+        return self._checkpoint
+
+    def _turn(self) -> None:
+        """Ask for a checkpoint, unless that was done just now."""
+        now_ms = self._replicas.now_ms()
+        if now_ms >= self._turn_not_before_ms:
+            self._turn_not_before_ms = now_ms + self._replicas.options.election_ms
+            self._store.want_checkpoint()
+
+    # --- their bytes ---
+
+    def _open(self, state: GroupState) -> list[tuple[File | None, int]]:
+        """The segments of a state, open and not encrypted. Raises OSError, StoreError."""
+        files: list[tuple[File | None, int]] = []
+        try:
+            for path, *_ in state.log["segments"] if state.log is not None else ():
+                file = self._opened(path)
+                files.append((file, 0 if file is None else file.size()))
+        except BaseException:
+            _close(files)
+            raise
         return files
 
-    def _plain_copy(self, segment: Segment) -> str:
+    def _opened(self, path: str) -> File | None:
+        """None for what is lost: whoever takes the snapshot asks the others for it."""
+        files = self._store.files
+        try:
+            segment = Segment.open(files, path, self._store.cache, self._store.options.keys)
+        except Damaged:
+            return None
+        except StoreBroken as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        if segment.label == LABEL_PLAIN:
+            return files.open(path)
+        copy = self._plain_copy(segment)
+        if copy is None:
+            return None
+        file = files.open(copy)
+        # It stays readable while it is open.
+        files.remove(copy)
+        return file
+
+    def _plain_copy(self, segment: Segment) -> str | None:
+        """The same without encryption, as far as it can be read; None if nothing of it can."""
         generation = GENERATION_MIN + self._replicas.draw(0, GENERATIONS)
         name = segment_name(segment.path)
         assert name is not None, segment.path
         path = segment_path(name.stream_id, segment.first_seq, generation)
         messages = _messages_of(segment)
-        write_segment(self._store.files, path, name.stream_id, messages, None, message_expires_ns)
-        return path
+        info = write_segment(self._store.files, path, name.stream_id, messages, None, message_expires_ns)
+        return path if info.count else None
 
     def read(self, group: int, peer: NodeId, part: SnapshotPart) -> bytes | None:
         """The bytes of a part; None if they cannot be had any more, and the group's core is told."""
         sent = self._sent.get((group, peer))
-        if sent is not None and sent.snapshot.identity == part.snapshot.identity:
-            with suppress(OSError):
-                found = sent.read(part.offset, part.size)
-                if len(found) == part.size:
-                    return found
-            sent.close()
-            del self._sent[group, peer]
-        replica = self._replicas.replica(group)
-        if replica is not None:
-            replica.raft.lose_snapshot(part.snapshot)
+        if sent is None or sent.snapshot.identity != part.snapshot.identity:
+            replica = self._replicas.replica(group)
+            if replica is not None:
+                replica.raft.lose_snapshot(part.snapshot)
+            return None
+        with suppress(OSError):
+            found = sent.read(part.offset, part.size)
+            if len(found) == part.size:
+                if part.offset + part.size > sent.reached:
+                    sent.reached, sent.moved_ms = part.offset + part.size, self._replicas.now_ms()
+                return found
+        self._lose(group, peer)
         return None
 
-    # --- taking ---
 
-    def keep(self, replica: Replica, part: SnapshotPart) -> bool:
-        """A part arrived; False if it could not be kept, and has to come again."""
-        if part.snapshot.index <= replica.raft.log.commit:
-            # It is late: the core needs nothing of it.
-            return True
-        taken = self._taken.get(replica.number)
-        if taken is None or taken.snapshot.identity != part.snapshot.identity:
-            self._forget(replica.number)
-            name = f"{DIRECTORY}/{replica.number}-{part.snapshot.identity:x}"
-            taken = self._taken[replica.number] = _Taken(part.snapshot, name)
-        if taken.state is not None:
-            return True
-        payload = part.payload
-        if type(payload) is not bytes or len(payload) != part.size or part.offset > taken.offset:
-            return False
-        try:
-            self._write(taken, part.offset, payload)
-            if taken.offset == taken.snapshot.size:
-                self._unpack(replica, taken)
-        except (OSError, StoreError, ValueError):
-            # A full disk, most likely. The part comes again, and with the last one all of it is tried again.
-            taken.offset = min(taken.offset, part.offset)
-            self._remove(f"{taken.path}.seg", *taken.segments)
-            taken.segments.clear()
-            return False
-        return True
+def _will_do(index: int, state: GroupState, replica: Replica) -> bool:
+    """Whether the entries that follow are there still, and all messages that somebody may have."""
+    lost = () if state.log is None else state.log["lost"]
+    is_whole = all(reason == NOWHERE for *_, reason in lost)
+    return is_whole and index >= max(replica.raft.log.base_index, 1)
 
-    def _write(self, taken: _Taken, offset: int, payload: bytes) -> None:
-        files = self._store.files
-        if not taken.offset:
-            self._remove(taken.path)
-        file = files.open(taken.path) if taken.offset else files.create(taken.path)
-        try:
-            file.write_at(offset, payload)
-        finally:
+
+def _close(files: list[tuple[File | None, int]]) -> None:
+    for file, _ in files:
+        if file is not None:
             file.close()
-        taken.offset = max(taken.offset, offset + len(payload))
-
-    def _unpack(self, replica: Replica, taken: _Taken) -> None:
-        """Write the messages of a snapshot to segments of this node."""
-        store = self._store
-        file = store.files.open(taken.path)
-        try:
-            (size,) = _SIZE.unpack(file.read_at(0, _SIZE.size))
-            body, sizes = msgpack.unpackb(file.read_at(_SIZE.size, size))
-            state = GroupState.decode(body)
-            log, start = state.log, _SIZE.size + size
-            is_catalog = replica.number == CATALOG
-            if is_catalog != (log is None) or len(sizes) != (0 if log is None else len(log["segments"])):
-                raise ValueError("not the snapshot of this group")
-            if log is not None:
-                stream_id = store.catalog.streams[replica.number].stream_id
-                kept = {**log, "segments": []}
-                for one, size in zip(log["segments"], sizes, strict=True):
-                    kept = self._take_segment(taken, stream_id, kept, one, file, start, size)
-                    start += size
-                state = replace(state, log=kept)
-        finally:
-            file.close()
-        self._remove(taken.path)
-        taken.state = state
-
-    def _take_segment(
-        self,
-        taken: _Taken,
-        stream_id: bytes,
-        log: dict[str, Any],
-        saved: list[Any],
-        file: File,
-        start: int,
-        size: int,
-    ) -> dict[str, Any]:
-        """Write what is alive of a segment to one of this node; the log with it."""
-        store = self._store
-        copy = f"{taken.path}.seg"
-        target = store.files.create(copy)
-        try:
-            for offset in range(0, size, _READ_BYTES):
-                target.write_at(offset, file.read_at(start + offset, min(_READ_BYTES, size - offset)))
-        finally:
-            target.close()
-        reads = store.reads
-        one = {**log, "segments": [[copy, *saved[1:]]], "lost": [], "missing": 0}
-        alive = StreamLog.restore(
-            one,
-            lambda _: Segment.open(store.files, copy, store.cache, any_name=True),
-            stream_id,
-            *(reads.read_hot, reads.decode_frame),
-        )
-        # What the sender cannot read, which it may not know yet, is lost here, too: others are asked for it.
-        unreadable: list[int] = []
-        # Another one each time: what an earlier attempt made may be in use.
-        generation = GENERATION_MIN + self._replicas.draw(0, GENERATIONS)
-        path = segment_path(stream_id, saved[1][0], generation)
-        keys = store.options.keys
-        messages = _alive(alive, unreadable)
-        info = write_segment(store.files, path, stream_id, messages, keys, message_expires_ns)
-        store.files.remove(copy)
-        lost = [*alive.lost, *joined([LostRange(seq, seq, UNREADABLE) for seq in unreadable])]
-        # Among the seqs of a range may be some without a message, so they are counted by themselves.
-        counted = {**log, "missing": log.get("missing", 0) + alive.missing_count + len(unreadable)}
-        log = {**counted, "lost": sorted([*log["lost"], *map(list, lost)])} if lost else log
-        if not info.count:
-            return log
-        taken.segments.append(path)
-        new = Segment.open(store.files, path, store.cache, keys, expires_ns=message_expires_ns)
-        return moved_snapshot(log, (), new)
-
-    def take(self, group: int, snapshot: Snapshot) -> GroupState:
-        """The state of a snapshot of which the core has heard everything."""
-        taken = self._taken.pop(group)
-        assert taken.snapshot == snapshot and taken.state is not None, (taken, snapshot)
-        return taken.state
-
-    def _forget(self, group: int) -> None:
-        """Give up what has arrived of a snapshot. What cannot be removed now goes at the next start."""
-        taken = self._taken.pop(group, None)
-        if taken is not None:
-            self._remove(taken.path, *taken.segments)
-
-    def _remove(self, *paths: str) -> None:
-        for path in paths:
-            with suppress(OSError):
-                self._store.files.remove(path)
 
 
 def _messages_of(segment: Segment) -> Iterator[Message]:
-    seq = segment.first_seq
-    while batch := segment.read_batch(seq, _READ_BYTES):
-        yield from batch
-        seq = batch[-1].seq + 1
+    for position in range(len(segment.table)):
+        with suppress(Damaged):
+            yield from segment.messages_of_block(position)
 
 
-def _alive(log: StreamLog, unreadable: list[int]) -> Iterator[Message]:
-    """The messages of a log; the seqs of those that are beyond repair are added to a list."""
-    seq = log.next_matching((), 0)
-    while seq is not None:
-        message = log.peek(seq)
-        if message is not None:
-            yield message
-        else:
-            unreadable.append(seq)
-        seq = log.next_matching((), seq + 1)
+def _read(file: File, offset: int, size: int) -> bytes:
+    """Bytes of a file, with zeros for sectors that the disk does not give: damage like any other."""
+    try:
+        return file.read_at(offset, size)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    parts: list[bytes] = []
+    end = offset + size
+    while offset < end:
+        stop = min(end, (offset // _SECTOR_BYTES + 1) * _SECTOR_BYTES)
+        try:
+            parts.append(file.read_at(offset, stop - offset))
+        except OSError:
+            parts.append(bytes(stop - offset))
+        offset = stop
+    return b"".join(parts)

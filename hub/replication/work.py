@@ -8,7 +8,7 @@ from hub.raft.messages import Block, Message
 
 if TYPE_CHECKING:
     from edged.core.replica_records import HardRecord
-    from edged.store.install import GroupState
+    from edged.store.install import Prepared
     from hub.raft.members import NodeId
     from hub.raft.ready import Ready
     from hub.replication.held import Held
@@ -29,7 +29,7 @@ class Work:
         self.hard: HardRecord | None = None
         self.cut: int | None = None
         # What takes the place of the group's state.
-        self.state: GroupState | None = None
+        self.state: Prepared | None = None
         self.held: list[Held] = []
         self.messages: Outgoing = []
 

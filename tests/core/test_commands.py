@@ -15,6 +15,7 @@ from edged.core.commands import (
     BEFORE,
     COMMAND_BYTES_MAX,
     CONFIG_DEPTH_MAX,
+    MOVE,
     PEERS,
     SEQS_MAX,
     TARGET,
@@ -281,11 +282,16 @@ def test_every_field_has_a_check() -> None:
 
 def test_a_stream_that_moves_is_on_the_nodes_it_leaves_until_it_has_moved() -> None:
     here = {"name": "S", PEERS: [1, 2, 3]}
-    assert assigned_to(here, [2]) == {PEERS: [2, 1, 3], TARGET: [2], BEFORE: [1, 2, 3]}
-    assert assigned_to(here, [2, 4]) == {PEERS: [2, 4, 1, 3], TARGET: [2, 4], BEFORE: [1, 2, 3]}
+    assert assigned_to(here, [2]) == {PEERS: [2, 1, 3], TARGET: [2], BEFORE: [1, 2, 3], MOVE: 1}
+    assert assigned_to(here, [2, 4]) == {PEERS: [2, 4, 1, 3], TARGET: [2, 4], BEFORE: [1, 2, 3], MOVE: 1}
     assert assigned_to(here, [3, 1, 2]) == {PEERS: [1, 2, 3]}
 
 
 def test_a_stream_that_is_sent_elsewhere_while_it_moves_knows_where_it_was() -> None:
-    moving = {PEERS: [2, 1, 3], TARGET: [2], BEFORE: [1, 2, 3]}
-    assert assigned_to(moving, [1, 2, 3]) == {PEERS: [1, 2, 3], TARGET: [1, 2, 3], BEFORE: [1, 2, 3]}
+    moving = {PEERS: [2, 1, 3], TARGET: [2], BEFORE: [1, 2, 3], MOVE: 1}
+    back = {PEERS: [1, 2, 3], TARGET: [1, 2, 3], BEFORE: [1, 2, 3], MOVE: 2}
+    assert assigned_to(moving, [1, 2, 3]) == back
+
+
+def test_a_stream_that_moved_before_moves_under_another_number() -> None:
+    assert assigned_to({PEERS: [1], MOVE: 4}, [2])[MOVE] == 5

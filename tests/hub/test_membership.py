@@ -20,6 +20,23 @@ def test_newcomer_learns_before_it_decides() -> None:
     assert next_step(learning, wanted, {4}) == MemberStep(wanted, frozenset())
 
 
+def test_newcomer_that_died_does_not_keep_another_from_deciding() -> None:
+    wanted = frozenset({1, 2, 3, 4, 9})
+    learning = Members(frozenset({1, 2, 3}), learners=frozenset({4, 9}))
+    step = next_step(learning, wanted, {1, 2, 3, 4})
+    assert step == MemberStep(frozenset({1, 2, 3, 4}), frozenset({9}))
+    later = Members(step.voters, learners=step.learners)
+    assert next_step(later, wanted, {1, 2, 3, 4}) is None
+    assert next_step(later, wanted, wanted) == MemberStep(wanted, frozenset())
+
+
+def test_nodes_leave_when_all_newcomers_are_there() -> None:
+    wanted = frozenset({3, 4, 5})
+    learning = Members(frozenset({1, 2, 3}), learners=frozenset({4, 5}))
+    assert next_step(learning, wanted, {4}) == MemberStep(frozenset({1, 2, 3, 4}), frozenset({5}))
+    assert next_step(learning, wanted, {4, 5}) == MemberStep(wanted, frozenset())
+
+
 def test_learner_that_is_not_wanted_any_more_goes() -> None:
     learning = Members(frozenset({1, 2, 3}), learners=frozenset({4}))
     assert next_step(learning, frozenset({1, 2, 3}), ()) == MemberStep(frozenset({1, 2, 3}), frozenset())

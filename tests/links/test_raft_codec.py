@@ -37,8 +37,8 @@ def memberships(draw: some.DrawFn) -> Members:
 blocks = some.builds(messages.Block, numbers, counts, numbers, counts, some.none() | memberships(), payloads)
 snapshots = some.builds(messages.Snapshot, numbers, numbers, memberships(), numbers, numbers)
 every_message = some.one_of(
-    some.builds(messages.VoteRequest, numbers, numbers, numbers, flags, flags),
-    some.builds(messages.VoteReply, numbers, flags, flags),
+    some.builds(messages.VoteRequest, numbers, numbers, numbers, flags, flags, flags),
+    some.builds(messages.VoteReply, numbers, flags, flags, flags),
     some.builds(
         messages.Append, numbers, numbers, numbers, some.lists(blocks, max_size=4).map(tuple), numbers
     ),

@@ -48,7 +48,7 @@ class Node:
         self.answers: list[tuple[int, int]] = []
         self.start()
 
-    def start(self, *, must_rejoin: bool = False) -> None:
+    def start(self, *, must_rejoin: bool = False, is_unsure: bool = False) -> None:
         """Begin with what is on disk."""
         assert not self.is_up
         self.is_up = True
@@ -70,6 +70,7 @@ class Node:
             self.cluster.now_ms,
             boot=self.boot,
             must_rejoin=must_rejoin,
+            is_unsure=is_unsure,
         )
         self.work()
 

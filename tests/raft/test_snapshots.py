@@ -281,7 +281,7 @@ def test_5_a_snapshot_is_confirmed_only_when_it_is_durable() -> None:
     node.is_held = True
     cluster.settle()
     assert node.written.base_index == 11
-    assert cluster[1].raft.lowest_match == 0
+    assert min(cluster[1].raft.followers.values())[0] == 0
     node.restart()
     node.is_held = False
     assert node.commands == ()
@@ -336,3 +336,37 @@ def test_5_parts_of_a_later_snapshot_may_come_before_an_earlier_one_is_installed
     assert (node.durable.base_index, node.commands) == (3, ("a",))
     node.step(1, SnapshotPart(1, second, 6, 1, b"b"))
     assert (node.durable.base_index, node.commands) == (6, ("b",))
+
+
+def test_5_who_keeps_the_parts_says_how_much_is_there_and_the_leader_goes_on_from_there() -> None:
+    cluster = Cluster(3, options=OPTIONS)
+    node = cluster[3]
+    snapshot = Snapshot(3, 1, cluster.members, 7, 1)
+    answered: list[int] = []
+    # What is there may be less than it was, as after a restart, and more than what came just now.
+    for offset, size, kept in ((0, 4, 4), (4, 2, 6), (6, 1, 0), (0, 4, 6), (6, 1, 6)):
+        node.step(1, SnapshotPart(1, snapshot, offset, size, b"", kept))
+        answered += [one.message.offset for one in cluster.pick(sender=3, kind=SnapshotReply)]
+        cluster.flight.clear()
+    assert answered == [4, 6, 0, 6, 6]
+    assert node.raft.log.base_index == 0
+    node.raft.step(1, SnapshotPart(1, snapshot, 6, 1, b"", 7), cluster.now_ms)
+    assert node.raft.log.base_index == 3
+
+
+def test_what_followers_need_is_known_while_they_answer_and_the_log_has_it() -> None:
+    cluster = behind()
+    leader = cluster[1]
+    # Node 3 waits for a snapshot: nothing of the log is of use to it.
+    assert leader.raft.needed_from == leader.raft.log.last + 1
+    leader.offer(3)
+    cluster.part({1, 2}, {3})
+    leader.propose("later")
+    leader.propose("latest")
+    cluster.settle()
+    assert leader.raft.needed_from == 12
+    assert cluster[2].raft.needed_from == cluster[2].raft.log.last + 1
+    for _ in range(7):
+        cluster.beat(1)
+        cluster.settle()
+    assert leader.raft.needed_from == leader.raft.log.last + 1

@@ -10,6 +10,7 @@ before them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hub.raft.members import Members
@@ -36,7 +37,7 @@ def _is_quorum(members: Members, nodes: set[int]) -> bool:
 class Checkers:
     """All that is remembered of a run to judge it."""
 
-    __slots__ = ("_commits", "_entries", "_leaders", "_votes", "_world", "history")
+    __slots__ = ("_commits", "_entries", "_leaders", "_seqs", "_votes", "_world", "history")
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -50,6 +51,8 @@ class Checkers:
         self._commits: dict[int, tuple[int, int]] = {}
         # By index: (term, chain of checksums) as first applied.
         self.history: list[tuple[int, int]] = [(0, 0)]
+        # The last seq by then.
+        self._seqs = [0]
 
     # --- votes and leaders ---
 
@@ -177,6 +180,19 @@ class Checkers:
                 raise Violation(f"entry {index} of term {term} is {seen} and, on node {host.node}, {entry}")
             before = term
 
+    # --- what everybody has forgotten ---
+
+    def forget(self, has: Callable[[int, int], bool]) -> int | None:
+        """What nobody has any more was never committed; the last seq that is left, if it was any."""
+        for term, (index, entry_term) in list(self._commits.items()):
+            if not has(index, entry_term):
+                del self._commits[term]
+        history, before = self.history, len(self.history)
+        while not has(len(history) - 1, history[-1][0]):
+            history.pop()
+            self._seqs.pop()
+        return self._seqs[-1] if len(history) < before else None
+
     # --- the applied state ---
 
     def applied(self, host: Host, index: int, term: int, machine: Machine) -> None:
@@ -186,6 +202,7 @@ class Checkers:
             raise Violation(f"node {host.node} applies {index} of term {term}, which is not durable there")
         if index == len(history):
             history.append((term, machine.chain))
+            self._seqs.append(machine.last_seq)
         elif index > len(history):
             raise Violation(f"node {host.node} applies {index} before {len(history)}")
         elif history[index] != (term, machine.chain):

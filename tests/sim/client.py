@@ -88,6 +88,12 @@ class Clients:
         host.read(self._tokens, self.floor)
         return self._tokens
 
+    def forget(self, last_seq: int) -> None:
+        """Nobody has the messages behind this seq any more, and nobody had to keep them."""
+        self.seq_of = {command: seq for command, seq in self.seq_of.items() if seq <= last_seq}
+        self.id_of = {seq: command for seq, command in self.id_of.items() if seq <= last_seq}
+        self.floor = min(self.floor, last_seq)
+
     # --- what they are told ---
 
     def acknowledged(self, host: Host, command: int, seq: int) -> None:

@@ -3,7 +3,7 @@
 Rules: syncs end in the order in which they were begun. A power cut keeps all that is durable and any first
 part of what is not; a record that was torn counts as not there, as its checksum says so. The image is what
 a start would find. A disk that lies says that entries are durable when they are not; what names a term or a
-vote it does keep.
+vote it does keep. A lax one is not asked to keep commands, and keeps them no later than what follows on them.
 
 Damage hits the commands of entries only. Where the entries are, of which term, who the members are, and the
 hard state are kept twice, as is the checksum that tells what is missing.
@@ -159,14 +159,17 @@ class Disk:
     """The disk of one node, over all its starts."""
 
     __slots__ = (
-        *("_busy_us", "_events", "_fail", "_floating", "_life", "_lies", "_pending", "_random", "_slow_us"),
-        *("_syncing", "_synced", "image"),
+        *("_busy_us", "_events", "_fail", "_floating", "_is_lax", "_life", "_lies", "_pending", "_random"),
+        *("_slow_us", "_syncing", "_synced", "image"),
     )
 
-    def __init__(self, events: Events, random: Random, genesis: Members, *, lies: bool) -> None:
+    def __init__(
+        self, events: Events, random: Random, genesis: Members, *, lies: bool, is_lax: bool = False
+    ) -> None:
         self._events = events
         self._random = random
         self._lies = lies
+        self._is_lax = is_lax
         self._fail = 0.0
         self._slow_us = 2000
         self._pending: list[Record] = []
@@ -214,7 +217,7 @@ class Disk:
         done = self._pending[:count]
         del self._pending[:count]
         self._syncing -= count
-        if self._lies and not any(record[0] == HARD_STATE for record in done):
+        if self._is_floating(done):
             self._floating.extend(done)
             # Sooner or later it does write.
             if len(self._floating) > 50:
@@ -226,6 +229,12 @@ class Disk:
             for record in done:
                 carry_out(record)
         self._synced(True)
+
+    def _is_floating(self, done: list[Record]) -> bool:
+        """Whether these are said to be durable, and are not."""
+        if self._is_lax:
+            return all(record[0] == CHECKPOINT or _has_only_commands(record) for record in done)
+        return self._lies and not any(record[0] == HARD_STATE for record in done)
 
     def _settle(self, count: int) -> None:
         for record in self._floating[:count]:
@@ -243,3 +252,7 @@ class Disk:
         self._syncing = 0
         self._life += 1
         self._busy_us = 0
+
+
+def _has_only_commands(record: Record) -> bool:
+    return record[0] == APPEND and all(members is None for _, _, members in record[2])

@@ -39,9 +39,10 @@ class Host:
     def __init__(self, world: World, node: int, genesis: Members, *, lies: bool = False) -> None:
         self.world = world
         self.node = node
-        self.lies = lies
+        # Nobody can tell what is durable of it.
+        self.lies = lies or world.scenario.is_lax
         self.clock = Clock(world.events, world.random.randint(0, 10**7))
-        self.disk = Disk(world.events, world.random, genesis, lies=lies)
+        self.disk = Disk(world.events, world.random, genesis, lies=lies, is_lax=world.scenario.is_lax)
         self.disk.attach(self.on_synced)
         self.raft: Raft | None = None
         self.boot = 0
@@ -98,7 +99,8 @@ class Host:
             world.draw,
             now_ms,
             boot=self.boot,
-            must_rejoin=self.lies and self.boot > 1,
+            must_rejoin=self.lies and not world.scenario.is_lax and self.boot > 1,
+            is_unsure=world.scenario.is_lax and self.boot > 1,
         )
         world.checkers.started(self)
         world.trace("start", self.node, "boot", self.boot, hard_state, recovered.base_index, image.last)
@@ -118,6 +120,16 @@ class Host:
         self.is_paused = False
         self._held.clear()
         self.disk.stop(keeps_all=keeps_all)
+        if self.world.scenario.is_lax:
+            self.world.losses.look()
+
+    def has(self, index: int, term: int) -> bool:
+        """Whether it has an entry: in memory while it runs, else on its disk."""
+        if self.raft is None:
+            image = self.disk.image
+            return image.base_index >= index or image.term_at(index) == term
+        place = index - self.base_index - 1
+        return place < 0 or (place < len(self.entries) and self.entries[place][0] == term)
 
     def pause(self) -> None:
         """Do nothing for a while."""

@@ -19,6 +19,7 @@ from hub.raft.members import Members
 from hub.raft.messages import HardState, Heartbeat
 from hub.raft.raft import Raft
 from hub.raft.ready import Ready
+from hub.raft.votes import Votes
 from hub.raft.worklist import Worklist
 from tests.sim import disk as records
 from tests.sim.disk import Disk, Image
@@ -205,6 +206,24 @@ def _never_rejoins() -> list[Patch]:
     return [(Raft, "__init__", begin)]
 
 
+def _counts_unsure_votes() -> list[Patch]:
+    original = Votes.count
+
+    def count(self: Votes, node: int, is_granted: bool, is_unsure: bool) -> None:
+        original(self, node, is_granted, False)
+
+    return [(Votes, "count", count)]
+
+
+def _elects_the_unsure_without_learners() -> list[Patch]:
+    original = Votes.are_enough
+
+    def are_enough(self: Any, log: Log) -> bool:
+        return original(self, log) or log.members.deciding <= self._granted | self._unsure
+
+    return [(Votes, "are_enough", are_enough)]
+
+
 def _votes_for_shorter_logs() -> list[Patch]:
     return [(Log, "is_behind", lambda self, last_index, last_term: True)]
 
@@ -302,6 +321,8 @@ OTHERS: Final[dict[str, Callable[[], list[Patch]]]] = {
     "reads-without-quorum": _reads_without_quorum,
     "leads-with-holes": _leads_with_holes,
     "never-rejoins": _never_rejoins,
+    "counts-unsure-votes": _counts_unsure_votes,
+    "elects-the-unsure-without-learners": _elects_the_unsure_without_learners,
     "votes-for-shorter-logs": _votes_for_shorter_logs,
     "keeps-conflicting-entries": _keeps_conflicting_entries,
     "beats-with-commit-of-leader": _beats_with_commit_of_leader,

@@ -49,6 +49,8 @@ class Scenario:
     trail_max: int
     # The node whose disk lies, or 0.
     liar: int
+    # Whether no node waits for its disk with what names no term, vote or member.
+    is_lax: bool
     # How long what happens may gather until its work is taken; 0: everything by itself.
     batch_us: int
     is_stormy: bool
@@ -73,18 +75,21 @@ def draw_scenario(random: Random) -> Scenario:
     share = random.choice((0.2, 0.4, 0.7))
     faults = [fault for fault in FAULTS if random.random() < share]
     liar = random.randint(1, nodes) if nodes >= 3 and random.random() < 0.15 else 0
-    if liar or nodes < 3:
-        # One node at a time may forget, not two.
+    is_lax = not liar and random.random() < 0.15
+    if liar or is_lax or nodes < 3:
+        # One node at a time may forget, not two, but for what all may.
         faults = [fault for fault in faults if fault not in NEEDS_OTHERS]
-    if liar:
+    if liar or is_lax:
         faults.append("power_cut")
+    if is_lax:
+        faults.append("churn")
     if random.random() < 0.4:
         # Logs that disagree are what most of the protocol is about.
         faults.append("deserted")
     is_duel = nodes >= 3 and random.random() < 0.25
     if is_duel:
         faults = ["deserted", "deserted", "deserted", "crash", random.choice(FAULTS)]
-        faults = [fault for fault in faults if not (liar and fault in NEEDS_OTHERS)]
+        faults = [fault for fault in faults if not ((liar or is_lax) and fault in NEEDS_OTHERS)]
     needs_others = liar or any(fault in NEEDS_OTHERS for fault in faults)
     return Scenario(
         nodes=nodes,
@@ -98,6 +103,7 @@ def draw_scenario(random: Random) -> Scenario:
         checkpoint_every=random.choice((5, 30, 100, 400)),
         trail_max=random.choice((0, 5, 50)),
         liar=liar,
+        is_lax=is_lax,
         batch_us=random.choice((0, 0, 2000, 300 * election_ms)),
         is_stormy=random.random() < 0.5,
         is_contended=random.random() < 0.3,

@@ -17,6 +17,7 @@ from tests.sim.client import Clients
 from tests.sim.events import RATE_UNIT, Events
 from tests.sim.faults import Faults
 from tests.sim.host import Host
+from tests.sim.losses import Losses
 from tests.sim.network import Network
 from tests.sim.recovery import Recovery
 from tests.sim.scenario import draw_scenario
@@ -57,6 +58,7 @@ class World:
         self.network = Network(self.events, self.random)
         self.checkers = Checkers(self)
         self.clients = Clients(self)
+        self.losses = Losses(self)
         self.genesis = Members(frozenset(range(1, self.scenario.nodes + 1)))
         self.hosts: dict[int, Host] = {}
         for _ in range(self.scenario.nodes):

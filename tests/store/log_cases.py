@@ -125,6 +125,9 @@ class FakeSegment:
     def seq_at_time(self, ts_ns: int) -> int:
         return next((message.seq for message in self._messages if message.ts_ns >= ts_ns), self.last_seq + 1)
 
+    def rebuilt(self) -> SealedMessages:
+        raise Damaged("it has no blocks", self.path)
+
 
 def counted(message: Message) -> int:
     return counted_bytes(len(message.subject), message.header_bytes, len(message.data))

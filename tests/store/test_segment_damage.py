@@ -11,7 +11,7 @@ import pytest
 from edged.core.message import Message
 from edged.store.block_cache import BlockCache
 from edged.store.box import Keyring
-from edged.store.errors import Damaged, StoreBroken
+from edged.store.errors import Damaged, StoreBroken, is_damage
 from edged.store.guard import guard
 from edged.store.segment import Segment
 from edged.store.segment_footer import BlockEntry
@@ -124,6 +124,20 @@ def test_sector_that_the_disk_refuses_to_read_costs_nothing() -> None:
     for start in range(0, len(files.data[path]), 512):
         files.bad_sectors = [start]
         check_nothing_lost(files, path, kept)
+
+
+def test_sectors_that_the_disk_refuses_for_a_while_are_no_damage() -> None:
+    kept = messages(600, data_bytes=500)
+    files, path = written(kept)
+    segment = opened(files, path)
+    files.bad_sectors = list(range(0, len(files.data[path]), 512))
+    for read in (lambda: segment.get(kept[0].seq), segment.sizes):
+        with pytest.raises(Damaged) as error:
+            read()
+        assert error.value.may_pass and not is_damage(error.value)
+    files.bad_sectors = []
+    assert list(segment.messages()) == kept
+    assert sum(segment.sizes()) == segment.message_bytes
 
 
 def test_repair_is_remembered() -> None:
@@ -290,6 +304,23 @@ def test_column_and_block_beyond_repair_are_no_reason_to_answer_wrongly() -> Non
     with pytest.raises(Damaged):
         segment.size_of(kept[0].seq)
     check_no_wrong_answer(segment, kept)
+
+
+def test_a_segment_with_lost_columns_and_a_lost_block_is_rebuilt_from_the_other_blocks() -> None:
+    files, path, kept, entry = broken_block(1)
+    for span in opened(files, path)._contents.columns.values():
+        if not isinstance(span, bytes):
+            files.data[path][span.offset : span.offset + span.size] = bytes(span.size)
+    segment = opened(files, path)
+    with pytest.raises(Damaged):
+        segment.sizes()
+    rebuilt = segment.rebuilt()
+    left = [m for m in kept if not entry.first_seq <= m.seq <= entry.last_seq]
+    assert list(rebuilt.messages()) == left
+    assert list(rebuilt.codes()[0]) == [m.seq for m in left]
+    assert sum(one.count for one in rebuilt.subjects) == len(left) == rebuilt.count
+    ((first_seq, last_seq, _),) = rebuilt.lost
+    assert first_seq <= entry.first_seq and entry.last_seq <= last_seq
 
 
 def test_expiries_survive_the_footer_in_their_own_column_or_are_computed_again() -> None:
