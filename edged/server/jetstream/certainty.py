@@ -28,17 +28,21 @@ class Certainty:
         # Who waits, and what is to be called then.
         self._waiting: dict[object, Then] = {}
 
-    def ask(self, who: object, then: Then) -> bool:
-        """Whether it is certain by now. If not, `then` is called later; who asks twice is told once."""
-        cluster, group = self._stream.jetstream.cluster, self._stream.group
-        if cluster is None or cluster.is_sure(group):
-            return True
+    @property
+    def is_there(self) -> bool:
+        """Whether it is certain by now. Asked for each message, it makes nothing."""
+        cluster = self._stream.jetstream.cluster
+        return cluster is None or cluster.is_sure(self._stream.group)
+
+    def ask(self, who: object, then: Then) -> None:
+        """It is not certain: have a majority asked, and `then` called. Who asks twice is told once."""
+        cluster = self._stream.jetstream.cluster
+        assert cluster is not None, "a server that stands alone is certain"
         is_first = not self._waiting
         if len(self._waiting) < UNCERTAIN_WAITING_MAX or who in self._waiting:
             self._waiting[who] = then
         if is_first:
-            cluster.make_sure(group, self._answered)
-        return False
+            cluster.make_sure(self._stream.group, self._answered)
 
     def forget(self) -> None:
         """It is not led here any more: nobody is told anything."""

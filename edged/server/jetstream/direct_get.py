@@ -72,12 +72,8 @@ class DirectGet:
         _, reply, header_bytes, data = message
         if reply is None:
             return True
-
-        def again(is_certain: bool) -> None:
-            if is_certain:
-                self.answer(account, name, message)
-
-        if not stream.certainty.ask(message, again):
+        if not stream.certainty.is_there:
+            self._ask(account, stream, name, message)
             return True
         try:
             if subject and not data:
@@ -99,6 +95,15 @@ class DirectGet:
         except Damaged:
             _Answer(self._jetstream, account, stream, reply).status(_DAMAGED)
         return True
+
+    def _ask(self, account: AccountStreams, stream: Stream, name: bytes, message: Publish) -> None:
+        """Answer when it is certain that nobody else leads the stream, or not at all."""
+
+        def again(is_certain: bool) -> None:
+            if is_certain:
+                self.answer(account, name, message)
+
+        stream.certainty.ask(message, again)
 
 
 class _Answer:

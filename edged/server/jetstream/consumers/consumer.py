@@ -279,7 +279,11 @@ class Consumer:
         if self.is_held or self._failed_until_ns or self.supply.is_behind:
             return False
         # Who leads no more would deliver what was acknowledged elsewhere.
-        return self.supply.is_empty or self.stream.certainty.ask(self, self._may_go_on)
+        certainty = self.stream.certainty
+        if self.supply.is_empty or certainty.is_there:
+            return True
+        certainty.ask(self, self._may_go_on)
+        return False
 
     def _may_go_on(self, is_certain: bool) -> None:
         if is_certain:
