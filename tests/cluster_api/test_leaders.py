@@ -253,9 +253,8 @@ async def test_followers_hear_of_deliveries_with_the_next_tick(hub: FakeHub) -> 
 # --- a leader that does not know whether it still leads ---
 
 
-async def test_who_may_be_deposed_delivers_nothing_until_a_majority_says_otherwise(
-    hub: FakeHub,
-) -> None:
+async def _pulled_from_who_is_unsure(hub: FakeHub) -> tuple[Client, int]:
+    """A client that asks node 2 for the one message there is, and the group of the stream."""
     client = await _stream(hub, leader=2)
     await _consumer(client)
     await client.ask("s.a", b"x")
@@ -263,6 +262,13 @@ async def test_who_may_be_deposed_delivers_nothing_until_a_majority_says_otherwi
     hub.unsure.add(group)
     client.subscribe("pulled.1")
     _pull(client)
+    return client, group
+
+
+async def test_who_may_be_deposed_delivers_nothing_until_a_majority_says_otherwise(
+    hub: FakeHub,
+) -> None:
+    client, group = await _pulled_from_who_is_unsure(hub)
     assert client.taken() == []
     ((node, asked, done),) = hub.asked
     assert (node, asked) == (2, group)
@@ -278,13 +284,7 @@ async def test_who_may_be_deposed_delivers_nothing_until_a_majority_says_otherwi
 async def test_a_deposed_leader_that_asks_delivers_nothing_of_what_it_had(
     hub: FakeHub,
 ) -> None:
-    client = await _stream(hub, leader=2)
-    await _consumer(client)
-    await client.ask("s.a", b"x")
-    group = hub.group("S")
-    hub.unsure.add(group)
-    client.subscribe("pulled.1")
-    _pull(client)
+    client, group = await _pulled_from_who_is_unsure(hub)
     ((_, _, done),) = hub.asked
     hub.elect(group, 0)
     done(False)

@@ -259,6 +259,18 @@ class Cluster:
             action(*arguments)
         self.now_us = end_us
 
+    def lead(self, number: int, group: int = 1) -> None:
+        """Have this node lead a group."""
+
+        def is_leading() -> bool:
+            leader = self.leader(group)
+            if leader is not None and leader.node != number:
+                leader.replicas.transfer(group, number)
+                leader.wake()
+            return self.nodes[number].replicas.leads(group)
+
+        self.run_until(is_leading)
+
     def run_until(self, is_there: Callable[[], Any], limit_us: int = 30_000_000) -> None:
         end_us = self.now_us + limit_us
         while not is_there():

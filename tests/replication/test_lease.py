@@ -14,14 +14,7 @@ def led_by_one(seed: int) -> Cluster:
     cluster = Cluster(seed, 3, raft=RaftOptions())
     cluster.start()
     cluster.put_stream(1, (1, 2, 3))
-
-    def is_leading() -> bool:
-        leader = cluster.leader(1)
-        if leader is not None and leader.node != 1:
-            leader.replicas.transfer(1, 1)
-        return cluster.nodes[1].replicas.leads(1)
-
-    cluster.run_until(is_leading)
+    cluster.lead(1)
     publish(cluster, 5)
     return cluster
 

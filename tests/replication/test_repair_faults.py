@@ -20,19 +20,6 @@ from tests.replication.cluster import Cluster, Node, messages_of
 from tests.replication.test_faults import are_even, assert_equal, cluster_with_stream, publish
 from tests.replication.test_repair import is_whole, lacks, ruin_segments, sealed_cluster, segments_of
 
-
-def lead(cluster: Cluster, number: int) -> None:
-    """Have this node lead the stream."""
-
-    def is_leading() -> bool:
-        leader = cluster.leader(1)
-        if leader is not None and leader.node != number:
-            leader.replicas.transfer(1, number)
-        return cluster.nodes[number].replicas.leads(1)
-
-    cluster.run_until(is_leading)
-
-
 # --- what the disk refuses for now ---
 
 
@@ -284,7 +271,7 @@ def test_a_follower_catches_up_though_its_leader_cannot_read_an_entry(is_message
         node.options["tail_bytes"] = 0
     cluster.start()
     cluster.put_stream(1, (1, 2, 3))
-    lead(cluster, 1)
+    cluster.lead(1)
     late, leader = cluster.nodes[3], cluster.nodes[1]
     late.stop(is_power_cut=False)
     publish(cluster, 10)
@@ -296,7 +283,7 @@ def test_a_follower_catches_up_though_its_leader_cannot_read_an_entry(is_message
     index = replica.group.applied
     publish(cluster, 10)
     cluster.run_until(lambda: are_even(cluster, (1, 2)))
-    lead(cluster, 1)
+    cluster.lead(1)
     spoil_entry(leader, index)
     snapshots = 0
     send = cluster.send
@@ -335,7 +322,7 @@ def spoil_entry(node: Node, index: int) -> None:
 def test_a_publisher_is_told_that_nothing_is_stored_only_where_no_other_node_may_have_it(nodes: int) -> None:
     cluster = cluster_with_stream(604, peers=tuple(range(1, nodes + 1)))
     publish(cluster, 5)
-    lead(cluster, 1)
+    cluster.lead(1)
     leader = cluster.nodes[1]
     assert leader.store is not None
     leader.store.journal.ask_to_turn()

@@ -34,21 +34,8 @@ def cluster_of(seed: int, nodes: int = 3, raft: RaftOptions = SMALL) -> Cluster:
     cluster = Cluster(seed, nodes, raft=raft)
     cluster.start()
     cluster.put_stream(1, tuple(range(1, nodes + 1)))
-    lead(cluster, 1)
+    cluster.lead(1)
     return cluster
-
-
-def lead(cluster: Cluster, number: int) -> None:
-    """Have a node lead the stream."""
-
-    def is_leading() -> bool:
-        leader = cluster.leader(1)
-        if leader is not None and leader.node != number:
-            leader.replicas.transfer(1, number)
-            leader.wake()
-        return cluster.nodes[number].replicas.leads(1)
-
-    cluster.run_until(is_leading)
 
 
 def base_of(node: Node) -> int:
@@ -72,7 +59,7 @@ def cluster_with_late_node(seed: int, raft: RaftOptions = SMALL) -> tuple[Cluste
     late = cluster.nodes[3]
     late.stop(is_power_cut=False)
     outrun(cluster)
-    lead(cluster, 1)
+    cluster.lead(1)
     return cluster, late
 
 
@@ -145,9 +132,9 @@ def test_a_snapshot_of_a_new_leader_that_comes_before_the_last_one_is_installed_
     cluster.run_until(lambda: kept)
     cluster.run(50_000)
     sender, first = kept[0]
-    lead(cluster, 2)
+    cluster.lead(2)
     outrun(cluster, (2,), first.snapshot.index)
-    lead(cluster, 2)
+    cluster.lead(2)
     # Of the new leader it hears nothing but that, and at the same time.
     cluster.cut_links = {(1, 3)}
     step = late.replicas.step
@@ -178,8 +165,8 @@ def test_a_node_that_leads_again_sends_its_snapshots_again(monkeypatch: pytest.M
     cluster, late = cluster_with_late_node(502)
     late.start()
     cluster.run_until(lambda: offset_of(late) >= 600)
-    lead(cluster, 2)
-    lead(cluster, 1)
+    cluster.lead(2)
+    cluster.lead(1)
     cluster.run_until(lambda: are_even(cluster))
     assert_equal(cluster)
 
@@ -253,7 +240,7 @@ def test_what_another_leader_sends_takes_the_place_of_a_state_that_could_not_be_
     late.start()
     journal = FullJournal(late, monkeypatch)
     cluster.run_until(lambda: journal.count == 2)
-    lead(cluster, 2)
+    cluster.lead(2)
     cluster.run(500_000)
     journal.end(monkeypatch)
     cluster.run_until(lambda: are_even(cluster))

@@ -19,7 +19,7 @@ from hub.replication.unpacking import Unpacking, packed_head
 from tests.replication.cluster import OPTIONS, Cluster, Node, messages_of
 from tests.replication.test_faults import are_even, assert_equal, publish, rely_on_checkpoints
 from tests.replication.test_repair import is_whole, lacks, segments_of
-from tests.replication.test_snapshot_faults import cluster_of, cluster_with_late_node, lead, outrun
+from tests.replication.test_snapshot_faults import cluster_of, cluster_with_late_node, outrun
 
 # --- a sender whose disk has lost something ---
 
@@ -64,9 +64,9 @@ def test_messages_that_the_sender_cannot_read_are_taken_from_the_log_that_is_her
         # It is away for a while, and comes back with all it had; then whoever lost something leads.
         last = node.replicas.status(1).last
         node.stop(is_power_cut=False)
-        lead(cluster, 2)
+        cluster.lead(2)
         outrun(cluster, (2,), last)
-        lead(cluster, 2)
+        cluster.lead(2)
         node.start()
         node.repairs.look = lambda: None  # type: ignore[method-assign]
         cluster.run_until(lambda: are_even(cluster, (1, 2, 3)))

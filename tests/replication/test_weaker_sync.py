@@ -21,16 +21,6 @@ def weak_cluster(seed: int, peers: tuple[int, ...] = (1, 2, 3)) -> Cluster:
     return cluster
 
 
-def lead(cluster: Cluster, number: int) -> None:
-    def is_leading() -> bool:
-        leader = cluster.leader(1)
-        if leader is not None and leader.node != number:
-            leader.replicas.transfer(1, number)
-        return cluster.nodes[number].replicas.leads(1)
-
-    cluster.run_until(is_leading)
-
-
 def test_single_copy_that_was_killed_leads_again_with_everything() -> None:
     cluster = weak_cluster(601, (2,))
     publish(cluster, 10)
@@ -47,7 +37,7 @@ def test_single_copy_that_was_killed_leads_again_with_everything() -> None:
 def test_copies_of_which_most_were_killed_lead_again_with_everything(killed: tuple[int, ...]) -> None:
     cluster = weak_cluster(602)
     publish(cluster, 10)
-    lead(cluster, 1)
+    cluster.lead(1)
     cluster.run(1_000_000)
     before = messages_of(cluster.nodes[3].store, 1)  # type: ignore[arg-type]
     for number in killed:
